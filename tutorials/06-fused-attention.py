@@ -4,7 +4,7 @@ Fused attention
 
 You build ``attention(q, k, v, causal=False, scale=None)``, the function by which each token of a
 transformer looks at the others. It never writes the matrix of scores to memory. From 1024 tokens on
-it reaches :measured:`share64` % of cuDNN's speed with a head dimension of 64, and
+it reaches, on average, :measured:`share64` % of cuDNN's speed with a head dimension of 64, and
 :measured:`share128` % with 128. You need :doc:`02-fused-softmax` and
 :doc:`03-matrix-multiplication`.
 """
@@ -450,7 +450,7 @@ if ON_GPU:
 # In the plot, at N = 16,384, ``attention`` reaches :measured:`long` TFLOPS, cuDNN
 # :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts
 # the next product before the softmax of this tile is done, while Triton waits for each product of
-# this loop. :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has
+# this loop. :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has, on average,
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
 # **Short sequences are slower.** Each program loads its queries first, stores its result last, and

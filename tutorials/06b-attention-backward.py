@@ -4,8 +4,8 @@ Attention: the backward pass
 
 You give the function of :doc:`06-fused-attention` its gradients. The forward pass stores one more
 number for each query. The backward pass recomputes the weights from it, and gives the same bits
-every time. From 1024 tokens on it reaches :measured:`share64` % of cuDNN's speed with a head
-dimension of 64, and :measured:`share128` % with 128.
+every time. From 1024 tokens on it reaches, on average, :measured:`share64` % of cuDNN's speed with
+a head dimension of 64, and :measured:`share128` % with 128.
 """
 
 # sphinx_gallery_fold = "imports and device"

@@ -356,9 +356,9 @@ if ON_GPU:
 #   normal numbers, and by :measured:`sin_everywhere` with subnormal ones.
 # * **tanh through the sigmoid** (*triton*) and erf by hand lose their digits near zero, in a
 #   subtraction.
-# * **An error of inf** means that a result is infinite or NaN, and should not be. As 2 to the power
-#   of *y* log₂ *x*, a power of a negative *x* is NaN. The reciprocal root of a subnormal number
-#   that counts as zero is infinite.
+# * **An error of inf** means that a result is infinite or NaN and should not be, or the other way
+#   round. As 2 to the power of *y* log₂ *x*, a power of a negative *x* is NaN. The reciprocal root
+#   of a subnormal number that counts as zero is infinite.
 # * **Through memory** the library's exponential has :measured:`exp_alike` times the rate of
 #   ``tl.exp``: its accuracy costs nothing there. **In registers** it has :measured:`exp_share`
 #   times the rate.
@@ -495,9 +495,10 @@ else:
 #
 # **In fp32** ``gelu`` reaches :measured:`fp32_copy` % of a copy: its instructions run while bytes
 # are in flight. **In bf16** it reaches :measured:`bf16` GB/s. A curve that ends below the copy is
-# limited by instructions. A call takes :measured:`cpu` µs of the CPU, and one of PyTorch's GELU
-# :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of the CPU's and
-# the GPU's time. From :measured:`longer` elements of fp32 on, the GPU's is the larger.
+# limited by instructions; one above it moves its bytes better than PyTorch's copy does. A call
+# takes :measured:`cpu` µs of the CPU, and one of PyTorch's GELU :measured:`cpu_torch` µs. In a loop
+# that does not wait, a call costs the larger of the CPU's and the GPU's time. From
+# :measured:`longer` elements of fp32 on, the GPU's is the larger.
 #
 # In a program
 # ------------

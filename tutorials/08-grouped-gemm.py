@@ -565,7 +565,8 @@ if ON_GPU:
 #    persistent: persistent programs, with large tiles
 #    triton: tiles that fit the experts
 #
-# Which of the last two is faster in this layer depends on the GPU.
+# Which of the last two is faster depends on the layer and on the GPU. The file of the benchmark has
+# both for each layer.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of ``torch._grouped_mm`` for
 # :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the

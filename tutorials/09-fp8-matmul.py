@@ -3,7 +3,7 @@ Matrix multiplication in fp8
 ============================
 
 You build ``scaled_mm(a, b, scale_a, scale_b)``, which multiplies matrices of eight-bit numbers.
-From 2048 × 2048 on, products have :measured:`faster` times the speed of bf16, and
+From 2048 × 2048 on, products have on average :measured:`faster` times the speed of bf16, and
 :measured:`share` % of the speed of cuBLAS in fp8. You need :doc:`03b-full-waves`.
 """
 
@@ -476,9 +476,9 @@ if CAN_RUN:
 # The benchmark
 # -------------
 #
-# The shapes are squares, and four layers of a language model of 70 billion parameters at 4096
-# tokens. We compare with ``torch._scaled_mm``, which calls cuBLAS. All rates count 2 MNK
-# operations. Large products draw so much power that the GPU lowers its clock: see
+# The shapes are squares, four layers of a language model of 70 billion parameters at 4096 tokens,
+# and three products with few rows. We compare with ``torch._scaled_mm``, which calls cuBLAS. All
+# rates count 2 MNK operations. Large products draw so much power that the GPU lowers its clock: see
 # :doc:`/programming-guide/chapter-4/roofline`.
 
 # sphinx_gallery_fold = "times the products, draws the rates, and keeps the rows"
@@ -537,12 +537,13 @@ else:
 # * **Small products** gain little: the launch, the first loads and the last stores take as long as
 #   in bf16. At 1024, fp8 has :measured:`small` times the speed of bf16.
 # * **Large products** are also limited by loads and by power. From 2048 on, fp8 has at least
-#   :measured:`least` times the speed of bf16. The layers reach :measured:`layers` % of cuBLAS.
+#   :measured:`least` times the speed of bf16. The layers reach :measured:`layers` % of cuBLAS on
+#   average.
 # * **Few rows** (the first three lines of the table). With 1 and 17 rows the product is
 #   memory-bound, and most rows of a tile are empty. These three sizes were not used to choose the
 #   tiles: there we reach :measured:`untuned` % of cuBLAS on average.
-# * **Scales by blocks** need promotion. From 2048 on, they reach :measured:`blocks` % of the rate
-#   with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
+# * **Scales by blocks** need promotion. From 2048 on, they reach on average :measured:`blocks` % of
+#   the rate with scales by rows. :doc:`09b-fp8-gluon` reaches more on Hopper.
 #
 # A call keeps the CPU busy for :measured:`cpu` µs, and a call of PyTorch's function for
 # :measured:`cpu_torch` µs. In a loop that does not wait, a call costs the larger of two times: the

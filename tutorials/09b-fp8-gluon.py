@@ -3,9 +3,9 @@ Warp roles: an fp8 product in Gluon
 ===================================
 
 You build ``scaled_mm_by_blocks(a, b, scale_a, scale_b)``, a product whose warps have roles: one
-loads, the others multiply and add in turn. From 2048 rows on it is :measured:`gain` times as fast
-as the kernel without roles on a Hopper GPU, and reaches :measured:`share` % of cuBLAS. You need
-:doc:`09-fp8-matmul`.
+loads, the others multiply and add in turn. From 2048 rows on it is, on average, :measured:`gain`
+times as fast as the kernel without roles on a Hopper GPU, and reaches :measured:`share` % of
+cuBLAS. You need :doc:`09-fp8-matmul`.
 """
 
 # sphinx_gallery_fold = "imports and device"
@@ -447,9 +447,9 @@ if IS_HOPPER:
     draw_rates(squares, names, "fp8 products, scales by blocks of 128", "M = N = K")
 
 # %%
-# From 2048 on, the product with roles is :measured:`gain` times as fast as without. At 1024 it is
-# :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are twice as
-# high, so 132 multiprocessors get 64 tiles at 1024, and at 1536 a second wave for the last twelve.
+# From 2048 on, the product with roles is on average :measured:`gain` times as fast as without. At
+# 1024 it is :measured:`small` times as fast, and at 1536 :measured:`middle` times. Its tiles are
+# twice as high: 64 at 1024, and 144 at 1536, which are two waves for 132 multiprocessors.
 #
 # In a program
 # ------------

@@ -187,9 +187,9 @@ print("one_launch_kernel agrees with float64")
 # The cache that failed, read backwards
 # -------------------------------------
 #
-# The second read is cheap only if the row is still in the L2 cache. SMs share this cache, and
-# between the two reads of one program the other programs read their rows. So not one row has to
-# fit, but **the rows of all resident programs**, those that run at the same time:
+# The second read is cheap only if the row is still in the L2 cache. All SMs share it, so not one
+# row has to fit, but **the rows of all resident programs**, those that run at the same time. They
+# are counted for an even *V*; for an odd one the kernel can need more registers, and fewer fit:
 
 # sphinx_gallery_fold = "counts the resident programs and their bytes"
 from shared.losses import print_resident, resident_programs

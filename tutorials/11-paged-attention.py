@@ -190,7 +190,7 @@ print("right; the sequence of 100 tokens has the pages", *problem[3][5].tolist()
 # sequence. Pages are given out while a sequence grows, and sequences with the same beginning share
 # its pages. The price is one more load before the loads of keys and values.
 #
-# Three changes make the kernel faster:
+# Three changes together make the kernel faster:
 #
 # **Grouped heads share a read.** One program takes all queries that use a head of keys, as the rows
 # of one tile ``q``. Tensor cores multiply at least 16 rows at a time, so half of this tile is

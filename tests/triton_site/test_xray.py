@@ -205,7 +205,7 @@ def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
     others = [FACTS | {"constants": {"BLOCK_M": 128, "n": n}} for n in (1, None)]
     built = built_with(build, {}, [odd, *others, FACTS | {"constants": {"BLOCK_M": 16}}])
     (fold,) = built.page.select("details.gallery-fold-xray")
-    assert "168 registers, nothing spilled" in fold.summary.text
+    assert "BLOCK_M = 128, 8 warps: 168 registers, nothing spilled" in fold.summary.text
     assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", "16384", "128", "16"]
 
 

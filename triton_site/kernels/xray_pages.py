@@ -125,7 +125,10 @@ def fold_of(
     # Each configuration has a column before any has a second one.
     columns = [facts for row in zip_longest(*most) for facts in row if facts][:MOST]
     shown = [facts for made in found.values() for facts in made if facts in columns]
-    fold = Fold(summary=f"X-ray: what became of {name}", note=summary(*most[0]), kind="xray")
+    note = summary(*most[0])
+    if len(found) > 1:
+        note = f"{_described(most[0][0])}: {note}"
+    fold = Fold(summary=f"X-ray: what became of {name}", note=note, kind="xray")
     fold += _table(shown)
     if any(len(made) > 1 for made in most):
         text = "Columns with the same settings differ by their arguments: dtypes, sizes, alignment."

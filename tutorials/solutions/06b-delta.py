@@ -7,7 +7,7 @@ Delta
 The backward pass of attention needs one number for each query, the dot product of a row of the
 output and a row of its gradient: :math:`\delta_i = dO_i \cdot O_i`. Both are in fp16, so the rows
 are converted before they are multiplied. A product of two numbers in fp16 has only 11 significant
-bits, and above 65504 it is infinite.
+bits, and above 65,504 it is infinite.
 """
 
 # %%

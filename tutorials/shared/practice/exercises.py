@@ -616,7 +616,7 @@ EXERCISES = {
         level="easy",
         minutes=15,
         hints=(
-            "fp16 has 11 significant bits and ends at 65504: convert before you multiply.",
+            "fp16 has 11 significant bits and ends at 65,504: convert before you multiply.",
             "A program can take many rows: ``tl.sum(o * do, axis=1)`` gives a number for each.",
         ),
         large=lambda device: torch.randn(2, 16, 16, 4096, 64, device=device).half().unbind(),
