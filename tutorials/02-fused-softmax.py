@@ -82,8 +82,8 @@ for padding in (-math.inf, 0.0):
 
 # %%
 # **Try it** *(easy, 15 minutes)*. Write ``logsumexp(x)``, exercise 4 at the end of this page, which
-# needs the maximum, the padding and a reduction. With zeros as padding, rows of 1, 2 or 1024
-# elements give the right result, because they need no padding. All other results are too large.
+# needs the maximum, the padding and a reduction. With zeros as padding, only rows whose length is a
+# power of two give the right result, because they need no padding. All others are too large.
 #
 # `You cannot index into a block <https://github.com/triton-lang/triton/issues/656>`_: ``x[3]`` and
 # ``x[:4]`` are errors, because the elements lie in the registers of many threads.
@@ -446,8 +446,8 @@ print(f"softmax agrees with float64 on {len(shapes)} shapes in {len(DTYPES)} dty
 #
 # The matrices have 4096 rows of 256 to 12,672 elements in fp32. All rates count the bytes that a
 # fused softmax must move, ``2 * M * N * 4``. A copy of the matrix moves as much and is the ceiling.
-# In the plot, *softmax* is the function for programs, and *plain* the one that launches a program
-# for each row.
+# It is PyTorch's copy, so a kernel can be a little above it. In the plot, *softmax* is the function
+# for programs, and *plain* the one that launches a program for each row.
 
 # sphinx_gallery_fold = "times the softmaxes, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "softmax_kernel: 4096 × 8192, fp32; head_tail_kernel: 4096 × 8320, fp32"
@@ -498,8 +498,8 @@ if ON_GPU:
 # **The prediction.** At 12,672 columns the bytes predict a factor of 4, and ``softmax`` is
 # :measured:`faster` times as fast as the five operations. It moves :measured:`ours` GB/s, and the
 # copy moves :measured:`copy` GB/s. The five operations move four times the bytes that the plot
-# counts, so they really move :measured:`naive_moves` GB/s. Where this is less than the copy's rate,
-# they leave bandwidth unused, and fusion gains more than the bytes predict.
+# counts, so they really move :measured:`naive_moves` GB/s. Where this is less than what ``softmax``
+# moves, fusion gains more than the bytes predict.
 #
 # **At the left end** all curves rise: short rows have few bytes, and a kernel takes time to start.
 # From 2048 columns on, ``softmax`` reaches at least :measured:`copy_share` % of the copy.

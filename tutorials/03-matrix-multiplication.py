@@ -530,7 +530,8 @@ if ON_GPU:
 # counts: the GPU's from :measured:`gpu_longer` rows on.
 #
 # **What is left.** Each tile starts with an empty pipeline, and the last wave is rarely full.
-# :doc:`03b-full-waves` removes both, and reaches :measured:`03b-full-waves:share` % of cuBLAS.
+# :doc:`03b-full-waves` loses less to both, and reaches :measured:`03b-full-waves:share` % of cuBLAS
+# on average.
 #
 # Exercises
 # ---------

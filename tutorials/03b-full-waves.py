@@ -507,9 +507,9 @@ print("matmul is right on five shapes and on views, twice, because the second ca
 # The benchmark
 # -------------
 #
-# Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the better
-# of two tiles, and step 4 ``matmul``. The last three sizes of the table are layers of language
-# models with 300, 1 and 17 tokens. The tilings were not made for them.
+# Step 1 is the large tile in waves, step 2 the same tile in persistent programs, step 3 the one of
+# two tiles that our estimate prefers, and step 4 ``matmul``. The last three sizes of the table are
+# layers of language models with 300, 1 and 17 tokens. The tilings were not made for them.
 
 # sphinx_gallery_fold = "times the steps, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "descriptor_kernel: 2176 × 2176 × 2176, fp16"
@@ -565,7 +565,7 @@ if ON_GPU:
 #
 #    one: descriptors, one program for each tile
 #    two: persistent programs
-#    three: the tile that fills its waves
+#    three: the tile that fills its waves better
 #    four: the last wave cut
 #
 # **The teeth** in the curve of the large tile are its waves. **Cutting** fills the valleys, as far

@@ -327,7 +327,7 @@ for p in (0.01, 0.5, 0.9):
 # Timing it
 # ---------
 #
-# All rates count 8 bytes an element, which dropout in fp32 and a copy must move.
+# All rates count 8 bytes an element, as PyTorch's copy in fp32, which a kernel can exceed a little.
 
 # sphinx_gallery_fold = "times the dropouts, draws the rates, and keeps the rows"
 # sphinx_gallery_xray = "seeded_dropout_kernel: 2²⁸ elements, fp32"
