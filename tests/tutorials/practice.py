@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from tests.fixtures.forked import check
+from tests.fixtures.readers import check
 from triton_site.pages.exercises import write_checker
 
 ROOT = Path(__file__).resolve().parents[2]
