@@ -21,6 +21,7 @@ from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
 from gallery_recorder.store import compare, format, recording, status, transport
+from gallery_recorder.store.lock import folders_locked
 from gallery_recorder.store.recording import RecordingError
 
 
@@ -79,8 +80,9 @@ def _prune(options: argparse.Namespace) -> int:
         print(console.visible(f"{folder}: {status.size_of(folder):,} bytes"))
     if orphans and not options.yes and not console.confirms(f"Delete {len(orphans)} recordings?"):
         return 1
-    for folder in orphans:
-        recording.remove(folder, next(root for root in roots if root in folder.parents))
+    with folders_locked(*roots):
+        for folder in orphans:
+            recording.remove(folder, next(root for root in roots if root in folder.parents))
     print(f"Deleted: {len(orphans)}")
     return 0
 
@@ -92,7 +94,8 @@ def _migrate(options: argparse.Namespace) -> int:
     for root in plan_roots or [options.recordings]:
         for folder in recording.all_recordings(root):
             try:
-                migrated.append(recording.migrate(folder))
+                with folders_locked(root):
+                    migrated.append(recording.migrate(folder))
             except RecordingError as error:
                 damaged = _complain(error, 1)
     already = len(migrated) - sum(migrated)
@@ -106,16 +109,17 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _transport(options: argparse.Namespace) -> int:
-    root, repository, labels = options.recordings, Path.cwd(), None
+    root, repository, labels, more = options.recordings, Path.cwd(), None, {}
     if root is None:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
+        more["is_current"] = recording.current_among(plan.examples)
     try:
         if options.verb == "push":
-            changes = transport.push(options.place, root, repository, labels, options.prune)
+            changes = transport.push(options.place, root, repository, labels, options.prune, **more)
         else:
-            changes = transport.pull(options.place, root, repository)
+            changes = transport.pull(options.place, root, repository, **more)
     except transport.AbsentError as error:
         if not options.if_exists:
             raise
