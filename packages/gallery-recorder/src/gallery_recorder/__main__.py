@@ -7,7 +7,6 @@ import gc
 import importlib.util
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,10 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, format, recording, status, transport
+from gallery_recorder.store import compare, format, lock, recording, status, transport
 from gallery_recorder.store.lock import folders_locked
 from gallery_recorder.store.recording import RecordingError
+from gallery_recorder.temporary import TemporaryFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,6 +64,8 @@ def _record(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     plan = _noted(reader.read(_where(options)))
+    for root in [options.recordings] if options.recordings else plan.settings.roots:
+        lock.remove_leftovers(root)
     rows = status.rows(plan, options.recordings)
     status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
@@ -132,8 +134,8 @@ def _transport(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from gallery_recorder.render import single
 
-    with tempfile.TemporaryDirectory() as scratch:
-        project = single.Single(_where(options), Path(scratch), options.recordings)
+    with TemporaryFolder() as scratch:
+        project = single.Single(_where(options), scratch, options.recordings)
         for page in project.pages(options.names, options.place):
             if options.to:
                 print(project.export(page, options.output))

@@ -255,7 +255,7 @@ def test_a_date_in_the_future_neither_comes_nor_keeps_others_away(tmp_path):
     here, there = repository(tmp_path / "here", "01-a"), repository(tmp_path / "there", "01-a")
     dated(there, "01-a", "2999-01-02T03:04:05Z")
     before = contents(here.recordings)
-    with pytest.raises(RecordingError, match="01-a/recording.json: .*2999.* in the future"):
+    with pytest.raises(RecordingError, match=r"01-a/recording\.json: .*2999.* in the future"):
         transport.pull(str(there.recordings), here.recordings, here.root)
     assert contents(here.recordings) == before
     transport.pull(str(here.recordings), there.recordings, there.root)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
 
-
 #: Variables by which git finds a repository elsewhere. A hook has them, for its own repository.
 _PLACES = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",

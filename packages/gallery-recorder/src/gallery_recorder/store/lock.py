@@ -81,6 +81,15 @@ def folders_locked(*paths: Path) -> Iterator[None]:
         yield
 
 
+def remove_leftovers(root: Path) -> None:
+    """Remove what killed commands left beside the folder *root*, unless a command is using it."""
+    real = Path(os.path.realpath(root))
+    if atomic.has_leftovers(real) or os.path.lexists(beside(root)):
+        with contextlib.suppress(OSError), locked_at_once(beside(root)) as free:
+            if free:
+                atomic.remove_leftovers(real)
+
+
 @contextlib.contextmanager
 def locked_in(
     root: Path, path: Path, stop: threading.Event, waiting: Callable[[str], None]

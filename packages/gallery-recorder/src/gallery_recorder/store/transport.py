@@ -19,7 +19,7 @@ from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.lock import folders_locked, is_held
 from gallery_recorder.store.reading import line
 from gallery_recorder.store.recording import Location, RecordingError
-from gallery_recorder.store.temporary import TemporaryFolder
+from gallery_recorder.temporary import TemporaryFolder
 
 _ARCHIVES = {".zip": "zip", ".tar.gz": "gztar", ".tgz": "gztar"}
 _BRANCH = "branch:"

@@ -1,14 +1,12 @@
 """Temporary folders of commands; the next command removes those of killed commands."""
 
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
 
-from filelock import FileLock
-
-from gallery_recorder.store import atomic
-from gallery_recorder.store.lock import is_held
+from filelock import FileLock, Timeout
 
 _PREFIX = "gallery-recorder-tmp-"
 _LOCK = ".lock"
@@ -31,7 +29,7 @@ class TemporaryFolder:
     def close(self) -> None:
         """Remove the folder."""
         self._lock.release()
-        atomic.remove(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def __enter__(self) -> Path:
         return self.path
@@ -48,17 +46,21 @@ class TemporaryFolder:
 def _remove_leftovers() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
-            if _is_left(folder):
-                atomic.remove(folder)
-        except OSError:  # another user's, or another command removes it
+            is_left = _is_left(folder)
+        except OSError:  # another user's, or another command has just removed it
             continue
+        if is_left:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_left(folder: Path) -> bool:
     """Whether the process that made *folder* was killed."""
     if folder.is_symlink() or not folder.is_dir():
         return False
-    lock = folder / _LOCK
-    if lock.exists():
-        return not is_held(lock)
-    return time.time() - folder.stat().st_mtime > _UNLOCKED
+    if not (folder / _LOCK).exists():
+        return time.time() - folder.stat().st_mtime > _UNLOCKED
+    try:
+        with FileLock(folder / _LOCK).acquire(blocking=False):
+            return True
+    except Timeout:
+        return False
