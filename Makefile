@@ -13,8 +13,11 @@ SITE      ?=
 VERSION   ?=
 OVERWRITE ?=
 YES       ?=
-# Recipes read these as "$$VERSION", so the shell never parses a value as a command.
-export SITE VERSION OLD NEW T
+# Values are data: make never expands one, and recipes read them as "$$VERSION", so the shell never
+# parses one as a command.
+VALUES := T DEVICE FORCE OLD NEW PORT SITE VERSION OVERWRITE YES
+$(foreach name,$(VALUES),$(eval override $(name) := $$(value $(name))))
+export $(VALUES)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Whatever Python a verb uses, it finds the packages of this checkout without an install.
@@ -66,10 +69,10 @@ html: $(RENDER) ## build the site in build/html; record tutorials without a reco
 	@echo "The site: file://$(CURDIR)/build/html/index.html"
 
 missing: $(RECORD)
-	$(GALLERY) record --missing --device $(DEVICE)
+	$(GALLERY) record --missing --device "$$DEVICE"
 
 record: $(RECORD) ## run tutorials and keep their outputs: T=02 (one), DEVICE=auto|cuda|cpu, FORCE=1
-	$(GALLERY) record $$T --device $(DEVICE) $(if $(FORCE),--force)
+	set -f; $(GALLERY) record --device "$$DEVICE" $(if $(FORCE),--force) -- $$T
 
 new: ## write the skeleton of a tutorial: T=16-my-kernel
 	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
@@ -82,7 +85,7 @@ check: $(RENDER) ## fail if a recording of the reference GPU is missing or break
 	@$(PY) -m triton_site.numbers.measured
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
-	@$(GALLERY) compare "$${OLD:-build/committed/recordings}" "$$NEW"
+	@$(GALLERY) compare -- "$${OLD:-build/committed/recordings}" "$$NEW"
 	@$(PY) -m triton_site.numbers.speed "$${OLD:-build/committed/recordings}" "$$NEW"
 
 committed:
@@ -90,13 +93,13 @@ committed:
 	@git archive HEAD recordings | tar -x -C build/committed
 
 serve: html ## build the site and serve it on this machine: PORT=8000
-	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
+	$(PY) -m http.server --bind 127.0.0.1 --directory build/html -- "$$PORT"
 
 publish: $(RENDER) ## add build/html to a site of versions: SITE=dir VERSION=v1.0.0 OVERWRITE=1
-	@$(GALLERY) publish build/html "$$SITE" --version "$$VERSION" $(if $(OVERWRITE),--overwrite)
+	@$(GALLERY) publish "--version=$$VERSION" $(if $(OVERWRITE),--overwrite) -- build/html "$$SITE"
 
 unpublish: $(RENDER) ## remove a version from a site, after asking: SITE=dir VERSION=v1.0.0 YES=1
-	@$(GALLERY) unpublish "$$SITE" --version "$$VERSION" $(if $(YES),--yes)
+	@$(GALLERY) unpublish "--version=$$VERSION" $(if $(YES),--yes) -- "$$SITE"
 
 clean: ## delete everything that was built; recordings stay
 	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[3-9] docs/gen_modules

@@ -253,9 +253,7 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     atomic.write(staging / FILE_NAME, format.encode(recording))
     atomic.make_readable(staging)
     load(staging)
-    for name in recording.files:
-        with open(staging / name, "rb") as file:
-            os.fsync(file.fileno())
+    atomic.sync(staging / name for name in recording.files)
     atomic.make_folder(folder.parent)
     atomic.replace_folder(staging, folder)
     remove_failure(folder)
