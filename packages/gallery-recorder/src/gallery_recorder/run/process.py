@@ -25,7 +25,7 @@ import msgspec
 import psutil
 
 from gallery_recorder.project.galleries import Project, ProjectError, Where, decode, encode
-from gallery_recorder.run import environment, protocol
+from gallery_recorder.run import copies, environment, protocol
 from gallery_recorder.run.protocol import BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
@@ -100,7 +100,8 @@ class Client:
 
         The reason is returned the first time, later an empty text.
         """
-        request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
+        paths = (workspace.folder, workspace.tmp, workspace.tree)
+        request = json.dumps([str(path) for path in paths]).encode()
         with self._lock:
             if self._reason:
                 return ""
@@ -137,7 +138,8 @@ def execute(
 ) -> Recording:
     """Execute *run* in the empty *workspace*; *listen* gets each block as it starts.
 
-    A fork of *server* executes it; without one, a process that reads conf.py. The files of the
+    A fork of *server* executes it; without one, a process that reads conf.py. If the workspace has
+    no copy of the project, it is made. The files of the
     recording are then in ``workspace.recording``. No process of the run is left, even if this
     function raises or this process is killed.
 
@@ -145,7 +147,8 @@ def execute(
         ExampleFailedError: the example failed; the error says why.
         StoppedError: *stop* was set.
     """
-    workspace.overlay(run.example.path, run.top)
+    if not workspace.tree.exists():
+        copies.of_run(run, workspace.tree)
     workspace.order.write_bytes(encode(run))
     reading, writing = os.pipe()
     life, its = socket.socketpair()

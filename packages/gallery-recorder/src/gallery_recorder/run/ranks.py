@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from gallery_recorder.project.galleries import decode, encode
-from gallery_recorder.run import protocol, worker
+from gallery_recorder.run import copies, protocol, worker
 from gallery_recorder.run.protocol import Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
@@ -32,7 +32,7 @@ _PROGRAM = """#!{python}
 import sys
 sys.path.pop(0)
 from gallery_recorder.run import ranks
-sys.exit(ranks.main({folder!r}, {tmp!r}))
+sys.exit(ranks.main({folder!r}, {tmp!r}, {tree!r}))
 """
 
 
@@ -40,6 +40,7 @@ def launch(run: Run, workspace: Workspace, events: int) -> int:
     """Execute *run* under its launcher and forward the events of rank 0; return the status."""
     program, pipe = workspace.folder / "rank.py", workspace.folder / "events"
     where = {"folder": str(workspace.folder), "tmp": str(workspace.tmp)}
+    where["tree"] = str(workspace.tree)
     program.write_text(_PROGRAM.format(python=sys.executable, **where))
     program.chmod(0o700)
     os.mkfifo(pipe)
@@ -94,9 +95,9 @@ def _others(workspace: Workspace) -> str:
     return "\n".join(parts)
 
 
-def main(folder: str, tmp: str) -> int:
+def main(folder: str, tmp: str, tree: str) -> int:
     """Execute the example of the workspace *folder* as one rank; return the status."""
-    workspace = Workspace(Path(folder), Path(tmp))
+    workspace = Workspace(Path(folder), Path(tmp), Path(tree))
     run = decode(workspace.order.read_bytes(), Run)
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     path = workspace.folder / "events"
@@ -104,7 +105,7 @@ def main(folder: str, tmp: str) -> int:
         own = workspace.folder / f"rank-{rank}"
         workspace = Workspace(own, Path(tmp, f"rank-{rank}"))
         workspace.create()
-        workspace.overlay(run.example.path, run.top)
+        copies.of_run(run, workspace.tree)
         path = own / "events"
     for number, file in ((1, workspace.stdout), (2, workspace.stderr)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)

@@ -6,6 +6,7 @@ one replaces it in one step.
 
 import contextlib
 import os
+import secrets
 import signal
 import threading
 import time
@@ -23,15 +24,17 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import cluster, failure, provenance, subset, workspace
+from gallery_recorder.run import cluster, copies, failure, provenance, subset, workspace
+from gallery_recorder.run.copies import ProjectCopy
 from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
+from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
-from gallery_recorder.store.lock import folders_locked, locked_in
+from gallery_recorder.store.lock import folders_locked, locked, locked_in
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
 
@@ -161,6 +164,9 @@ class _Recorder:
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
+        self._copies: list[ProjectCopy] = []  # which no example uses now
+        self._making_copies = threading.Lock()
+        self._open = contextlib.ExitStack()  # the locks and folders of the copies
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record those of *examples* that need it."""
@@ -189,6 +195,7 @@ class _Recorder:
 
         jobs = self.engine.jobs
         with (
+            self._open,
             self.progress.of(expected, jobs),
             _signals_set(self.stop) as signals,
             ThreadPoolExecutor(jobs) as pool,
@@ -317,6 +324,34 @@ class _Recorder:
             why = Failure(cause, "")
         return Outcome(name, "failed", why.for_author(example.source))
 
+    @contextlib.contextmanager
+    def _project_for(self, example: Example, at: Workspace) -> Iterator[ProjectCopy | None]:
+        """Give the workspace *at* of *example* a copy of the project, as the project is."""
+        if not self.engine.here:
+            yield None
+            return
+        copy = self._copies.pop() if self._copies else self._new_copy()
+        copy.renew(example.path)
+        at.tree = copy.tree
+        try:
+            yield copy
+        finally:
+            copy.restore()
+            self._copies.append(copy)
+
+    def _new_copy(self) -> ProjectCopy:
+        """A further copy of the project, for examples that are executed at the same time."""
+        name = f"project-{secrets.token_hex(4)}"
+        with self._making_copies:
+            lock = workspace.lock_path(self.folder, name)
+            self._open.enter_context(locked(lock, self.stop, lambda _: None))
+            tree = workspace.folder_of(self.folder, name)
+            self._open.callback(atomic.remove, tree)
+            roots = {self.root, *self.roots, *self.settings.roots}
+            left_out = [Path(os.path.abspath(root)) for root in roots]
+            galleries = copies.galleries_of(self.plan.examples)
+            return ProjectCopy(tree, self.plan.top, galleries, left_out)
+
     def _execute(
         self, example: Example, script: Script, gpus: Sequence[Gpu], own: Found | None
     ) -> Outcome:
@@ -338,11 +373,16 @@ class _Recorder:
             commit=self.commit,
         )
         started = time.monotonic()
-        with workspace.made(self.folder, example.label) as at:
+        with (
+            workspace.made(self.folder, example.label) as at,
+            self._project_for(example, at) as copy,
+        ):
             listen = partial(self.progress.update, name)
             failed: ExampleFailedError | None = None
             try:
                 made = self.engine.execute(run, at, self.stop, listen)
+                if copy:
+                    copy.check()
             except ExampleFailedError as error:
                 failed = error
                 made = failure.recording_of(run, script, at, error.failure, error.made)
