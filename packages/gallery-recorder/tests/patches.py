@@ -1,7 +1,7 @@
 """Small faults, some for each promise of the engine, and the tests that must notice each.
 
 ``python -m tests.patches [WORD …]`` applies each patch (or those with a WORD in their line) to a
-copy of the checkout and runs its tests there. It ends with 1 if a patch survives: then a test is
+copy of the package and runs its tests there. It ends with 1 if a patch survives: then a test is
 missing, or one cannot fail. ``make test-patches`` runs it.
 """
 
@@ -115,8 +115,8 @@ PATCHES = [
 
 
 def survives(patch: Patch, copy: Path) -> bool:
-    """Whether no test fails in the *copy* of the checkout with this *patch*."""
-    path = copy / "gallery_recorder" / patch.file
+    """Whether no test fails in the *copy* of the package with this *patch*."""
+    path = copy / "src" / "gallery_recorder" / patch.file
     before = path.read_text(encoding="utf-8")
     path.write_text(before.replace(patch.old, patch.new), encoding="utf-8")
     words = patch.tests.partition(" -k ")
@@ -127,7 +127,7 @@ def survives(patch: Patch, copy: Path) -> bool:
         done = subprocess.run(
             [*command, "no:cacheprovider", *tests, *chosen],
             cwd=copy,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            env=os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
             timeout=600,
@@ -143,7 +143,7 @@ def survives(patch: Patch, copy: Path) -> bool:
 
 def misfits() -> list[str]:
     """Patches whose old text is not in its file exactly once."""
-    texts = {p.file: (ROOT / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
+    texts = {p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
     return [f"{p.file}: {p.old!r}" for p in PATCHES if texts[p.file].count(p.old) != 1]
 
 
@@ -154,7 +154,7 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for path in ROOT.iterdir():
-            if path.name in ("gallery_recorder", "tests", "triton_site"):
+            if path.name in ("src", "tests"):
                 shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.pyc"))
             elif path.name not in (".git", "build"):
                 (copy / path.name).symlink_to(path)

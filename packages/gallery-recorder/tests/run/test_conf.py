@@ -157,7 +157,7 @@ def test_without_fcntl_all_but_recording_works(tmp_path):
     hide = "import os, sys\nfor n in ('fcntl', 'resource', 'termios'): sys.modules[n] = None\n"
     hide += "for n in ('fork', 'sched_getaffinity'): delattr(os, n)\n"
     (tmp_path / "sitecustomize.py").write_text(hide)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    path = os.pathsep.join([str(tmp_path), str(processes.SOURCE)])
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": path}

@@ -103,7 +103,9 @@ def test_the_commit_is_recorded(room, monkeypatch):
     git = ["git", "-C", str(room.root), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], check=True)
     assert commit() is None
-    subprocess.run([*git, "add", "conf.py", "docs", "tutorials"], check=True)
+    (room.root / ".gitignore").write_text("__pycache__\n")
+    subprocess.run([*git, "add", ".gitignore", "conf.py", "figures.py", "docs"], check=True)
+    subprocess.run([*git, "add", "tutorials"], check=True)
     subprocess.run([*git, "commit", "-qm", "a"], check=True)
     head = commit()
     assert re.fullmatch("[0-9a-f]{40}", head)
