@@ -341,6 +341,8 @@ def image_markup(paths: dict[float, str], alt: str, classes: Sequence[str]) -> s
     """
     sources = {scale: f"/{path}" for scale, path in paths.items()}
     markup = scrapers.figure_rst([sources[0]], "/", alt, [sources])
+    if not classes:
+        return markup
     before, _, after = markup.rpartition("sphx-glr-single-img")
     return f"{before}{' '.join(classes)}{after}"
 
