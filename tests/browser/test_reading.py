@@ -1,7 +1,8 @@
 """What a reader presses: search, slider, folds, copy buttons."""
 
-from gallery_recorder.testing.waiting import wait_for
 from playwright.sync_api import Page, expect
+
+from gallery_recorder.testing.waiting import wait_for
 
 GALLERY = "stable/getting-started/tutorials"
 FIRST = f"{GALLERY}/01-vector-add.html"

@@ -143,7 +143,9 @@ def survives(patch: Patch, copy: Path) -> bool:
 
 def misfits() -> list[str]:
     """Patches whose old text is not in its file exactly once."""
-    texts = {p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
+    texts = {
+        p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES
+    }
     return [f"{p.file}: {p.old!r}" for p in PATCHES if texts[p.file].count(p.old) != 1]
 
 

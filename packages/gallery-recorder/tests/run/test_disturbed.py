@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder.store import markup, migrations, recording
 from gallery_recorder.store.format import SCHEMA, Figure, Image
 from gallery_recorder.testing.projects import Room

@@ -7,6 +7,7 @@ import threading
 
 import msgspec
 import pytest
+
 from gallery_recorder.store import lock, recording, transport
 from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.store.transport import AbsentError, TransportError
