@@ -7,7 +7,6 @@ import random
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -136,16 +135,9 @@ def test_a_full_disk_leaves_the_old_recording(room, monkeypatch, failing):
     def full(*_arguments, **_named):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    write_bytes = Path.write_bytes
     monkeypatch.setattr(process, "execute", execute)
-    if failing == "recording.json":
-        monkeypatch.setattr(
-            Path,
-            "write_bytes",
-            lambda path, content: full() if path.name == failing else write_bytes(path, content),
-        )
-    else:
-        monkeypatch.setattr(*{"exchange": (atomic, failing), "fsync": (os, failing)}[failing], full)
+    function = {"recording.json": (atomic, "write"), "exchange": (atomic, "exchange")}
+    monkeypatch.setattr(*function.get(failing, (os, "fsync")), full)
     outcome = room.record()["01-a"]
     monkeypatch.undo()
     assert outcome.status == "failed"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypedDict
 from unicodedata import normalize
 
@@ -215,6 +215,11 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
+def date_of(text: str) -> datetime:
+    """The date and time in the *text* of a recording; ValueError if there is no such date."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
 def encode(recording: Recording) -> bytes:
     """The content of ``recording.json``, without the empty fields of blocks."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
@@ -223,7 +228,7 @@ def encode(recording: Recording) -> bytes:
 def contradictions(recording: Recording) -> Iterator[str]:
     """The contradictions within *recording*."""
     try:
-        datetime.strptime(recording.run.recorded, "%Y-%m-%dT%H:%M:%SZ")
+        date_of(recording.run.recorded)
     except ValueError:
         yield f"`run.recorded`: {recording.run.recorded} is not a date"
     if (recording.run.status == "passed") != all(block.passed for block in recording.blocks):
