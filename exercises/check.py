@@ -7,11 +7,11 @@ import warnings
 
 import torch
 
-from shared.practice.compare import difference, shown
-from shared.practice.exercises import EXERCISES
-from shared.practice.operations import results_with_gaps
-from shared.practice.places import FaultError, count_of, line_in, root_of
-from shared.practice.watch import Watch
+from exercises.compare import difference, shown
+from exercises.table import EXERCISES
+from triton_watch.operations import results_with_gaps
+from triton_watch.places import FaultError, count_of, line_in, root_of
+from triton_watch.watch import Watch
 
 
 def check(name, module, on_gpu=False, began=lambda: None):

@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.practice.weights import (
+from exercises.weights import (
     block_cases,
     expert_cases,
     expert_sums,
@@ -32,7 +32,7 @@ from shared.practice.weights import (
     which_experts,
     whose_rows,
 )
-from shared.practice.attention import (
+from exercises.attention import (
     newest_keys,
     page_cases,
     outputs,
@@ -68,7 +68,7 @@ from shared.practice.attention import (
     windowed,
     without_gate,
 )
-from shared.practice.functions import (
+from exercises.functions import (
     probability_of,
     target_cases,
     random_signs,
@@ -107,8 +107,8 @@ from shared.practice.functions import (
     which_rows,
     z_loss,
 )
-from shared.practice.compare import FP16, Exercise, size_of
-from shared.practice.steps import append_cases, appended, decayed, in_copies, step_cases
+from exercises.compare import FP16, Exercise, size_of
+from exercises.steps import append_cases, appended, decayed, in_copies, step_cases
 
 
 EXERCISES = {

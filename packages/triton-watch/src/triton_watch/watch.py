@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from shared.practice.memory import FIRST_SLOT, LAST_SLOT, SLOT, Memory, Range, place_of
-from shared.practice.operations import Operations
-from shared.practice.places import FaultError, chain, count_of, here, program_name
-from shared.practice.races import Order, RaceError, Uses
-from shared.practice.undefined import Following, undefined
+from triton_watch.memory import FIRST_SLOT, LAST_SLOT, SLOT, Memory, Range, place_of
+from triton_watch.operations import Operations
+from triton_watch.places import FaultError, chain, count_of, here, program_name
+from triton_watch.races import Order, RaceError, Uses
+from triton_watch.undefined import Following, undefined
 
 
 class Launch:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shared.practice.memory import in_memory
-from shared.practice.places import FaultError, count_of, here
+from triton_watch.memory import in_memory
+from triton_watch.places import FaultError, count_of, here
 
 NEW = {
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted",

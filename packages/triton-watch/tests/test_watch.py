@@ -3,14 +3,13 @@
 import inspect
 
 import pytest
+import right_access_kernels
+import right_value_kernels
+import wrong_access_kernels
+import wrong_value_kernels
 
-from tests.tutorials import (
-    right_access_kernels,
-    right_value_kernels,
-    wrong_access_kernels,
-    wrong_value_kernels,
-)
-from tests.tutorials.practice import exercise
+from triton_watch.places import FaultError
+from triton_watch.watch import Watch
 
 
 def cases(*modules):
@@ -31,7 +30,7 @@ WRONG = cases(wrong_access_kernels, wrong_value_kernels)
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_kernel_passes(name):
-    with exercise.Watch() as watch:
+    with Watch() as watch:
         RIGHT[name]()
     assert not watch.faults
     assert watch.launches
@@ -39,7 +38,7 @@ def test_a_right_kernel_passes(name):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_is_named(name):
-    with pytest.raises(exercise.FaultError) as raised, exercise.Watch():
+    with pytest.raises(FaultError) as raised, Watch():
         WRONG[name]()
     text = str(raised.value)
     assert all(word in text for word in WRONG[name].words), text

@@ -1,30 +1,32 @@
 """The time of an answer on a GPU, beside that of our solution and of PyTorch."""
 
-import base64
-import json
+import importlib.util
+import pkgutil
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
-from shared.practice.compare import shown
-from shared.practice.exercises import EXERCISES
-
-SOLUTIONS = ""  # in the assembled file: what our solutions consist of, compressed
+from exercises.compare import shown
+from exercises.table import EXERCISES
 
 
 def solution(name):
-    """Our function for an exercise, or None."""
-    texts = json.loads(zlib.decompress(base64.b85decode(SOLUTIONS))) if SOLUTIONS else {}
-    if name not in texts:
+    """Our function for an exercise; None if there is none beside this module.
+
+    ``exercise.pyz`` has the solutions in its folder ``exercises/solutions``.
+    """
+    try:
+        text = pkgutil.get_data("exercises", f"solutions/{name}.py")
+    except OSError:
         return None
-    module = type(sys)(f"solution_{name.replace('-', '_')}")
-    # Triton reads the source of a kernel in its file.
+    # Triton reads the source of a kernel in its file, so the solution needs one.
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"{module.__name__}.py")
-        path.write_text(texts[name])
-        sys.modules[module.__name__] = module
-        exec(compile(texts[name], str(path), "exec"), vars(module))
+        path = Path(folder, f"solution_{name.replace('-', '_')}.py")
+        path.write_bytes(text)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
         return getattr(module, EXERCISES[name].name)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shared.practice.memory import Shadow
+from triton_watch.memory import Shadow
 
 SEVERAL = -1
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.tutorials.practice import FILE, command
+from tests.exercises.practice import FILE, command
 
 ADD = """
 import torch

@@ -20,14 +20,21 @@ class FaultError(Exception):
         super().__init__("\n".join([title, *lines]))
 
 
+#: Folders of code that is not the reader's: the watch itself, and what others add with `not_theirs`.
+_NOT_THEIRS = [os.path.dirname(__file__) + os.sep]
+
+
+def not_theirs(folder):
+    """Code in *folder* is not the reader's, so no message names its lines."""
+    _NOT_THEIRS.append(folder + os.sep)
+
+
 def theirs(filename):
     """Whether a file is the reader's, and not ours, Triton's, PyTorch's, NumPy's or Python's."""
     triton = sys.modules["triton"].__file__ if "triton" in sys.modules else torch.__file__
-    folders = [os.path.dirname(file) for file in (triton, torch.__file__, np.__file__, os.__file__)]
-    # This code is either a folder of modules or one file.
-    folder = os.path.dirname(__file__)
-    ours = folder if os.path.basename(folder) == "practice" else __file__
-    return not filename.startswith((*(f + os.sep for f in folders), ours, "<"))
+    libraries = [os.path.dirname(file) + os.sep for file in (triton, torch.__file__, np.__file__)]
+    libraries.append(os.path.dirname(os.__file__) + os.sep)
+    return not filename.startswith((*libraries, *_NOT_THEIRS, "<"))
 
 
 def line_of(frame):

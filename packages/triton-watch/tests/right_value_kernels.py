@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.tutorials.right_access_kernels import B, copy, copy_kernel, rows
+from right_access_kernels import B, copy, copy_kernel, rows
 
 
 def in_place_by_one_program_each():

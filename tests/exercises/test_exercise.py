@@ -1,23 +1,25 @@
 """The check of exercises: it accepts our solutions, and says what is wrong with other answers."""
 
-import ast
 import re
 from types import SimpleNamespace
 
 import pytest
 import torch
+from exercises import attention, weights
+from exercises.check import check as check_module
+from exercises.table import EXERCISES
 from torch.nn.functional import gelu, layer_norm
 
 from tests.galleries import FILES
-from tests.tutorials.practice import FILE, exercise
-from tests.tutorials.small_exercises import SMALL
+from tests.exercises.small_exercises import SMALL
+from triton_watch.watch import Watch
 
 
 def check(name, function):
     """What the check of the exercise *name* says of *function*."""
     module = SimpleNamespace(__name__="mine")
-    setattr(module, exercise.EXERCISES[name].name, function)
-    return exercise.check(name, module)
+    setattr(module, EXERCISES[name].name, function)
+    return check_module(name, module)
 
 
 #: ``make test`` tries these, and ``make test-stress`` all.
@@ -28,12 +30,12 @@ QUICK = "01-axpy", "02-log-softmax", "05-group-norm", "06-alibi", "09-per-tensor
     "name",
     [
         pytest.param(name, marks=() if name in QUICK else pytest.mark.stress)
-        for name, one in exercise.EXERCISES.items()
+        for name, one in EXERCISES.items()
         if f"solutions/{name}" in FILES and not one.gpu
     ],
 )
 def test_our_solution_is_accepted(name, tutorial, capsys):
-    function = tutorial(f"solutions/{name}")[exercise.EXERCISES[name].name]
+    function = tutorial(f"solutions/{name}")[EXERCISES[name].name]
     assert check(name, function) == ""
     printed = capsys.readouterr().out
     assert "is right on" in printed
@@ -42,7 +44,7 @@ def test_our_solution_is_accepted(name, tutorial, capsys):
 
 def changed(name, change):
     """The reference of an exercise; *change* spoils the result, and gets the arguments as well."""
-    return lambda *arguments: change(exercise.EXERCISES[name].reference(*arguments), *arguments)
+    return lambda *arguments: change(EXERCISES[name].reference(*arguments), *arguments)
 
 
 def leave_empty(result, x, g, offsets):
@@ -78,11 +80,11 @@ WRONG = {
         (lambda x, r, w, b: (layer_norm(x + r, w.shape, w, b), x.detach() + r), "gradient of x: "),
     ],
     "05-dropout": [(forget_mask, "of x.* draw the numbers of forward")],
-    "06-sliding-window": [(lambda q, k, v, w: exercise.windowed(q, k, v, w + 1), "far edge")],
-    "06-alibi": [(lambda q, k, v, s: exercise.penalized(q, k, v, -s), r"heads \[0, 1, 2\]")],
+    "06-sliding-window": [(lambda q, k, v, w: attention.windowed(q, k, v, w + 1), "far edge")],
+    "06-alibi": [(lambda q, k, v, s: attention.penalized(q, k, v, -s), r"heads \[0, 1, 2\]")],
     "07-gelu-backward": [(lambda x, way: gelu(x.detach(), approximate=way), "no gradient")],
     "08-backward": [(changed("08-backward", leave_empty), "Experts without tokens .* zero")],
-    "08-gate": [(lambda x, a, b, o: exercise.gated_experts(x, b, a, o), "rows, of the experts")],
+    "08-gate": [(lambda x, a, b, o: weights.gated_experts(x, b, a, o), "rows, of the experts")],
     "09-per-tensor": [
         (lambda x: x, "is the memory of its input x"),
         (lambda x: 1 * x, "should return two tensors"),
@@ -106,7 +108,7 @@ def test_fp8_is_rounded_as_on_a_gpu(tutorial):
     q = torch.empty(x.shape, dtype=torch.float8_e4m3fn)
     largest = torch.tensor(448.0).view(torch.int32)  # a scale of 1
     more = {"BLOCK": 32, "EMULATE": False}
-    with exercise.Watch() as watch:
+    with Watch() as watch:
         names["round_kernel"][(1,)](x, q, largest, torch.empty(()), len(x), **more)
     assert torch.equal(q.float(), x.clamp(max=448).to(torch.float8_e4m3fn).float())
     assert (watch.loaded, watch.stored) == (4 * len(x) + 4, len(x) + 4)
@@ -122,15 +124,15 @@ def test_work_that_can_be_skipped_is_noticed(tutorial):
         return alibi(q, k, v, torch.zeros(q.shape[1]))
 
     cpu = torch.device("cpu")
-    assert "3.8 times the products: tiles" in exercise.skips_the_past(causal, cpu)
-    assert "times as many bytes are read" in exercise.reads_keys_once(causal, cpu)
+    assert "3.8 times the products: tiles" in attention.skips_the_past(causal, cpu)
+    assert "times as many bytes are read" in attention.reads_keys_once(causal, cpu)
 
 
 def test_every_exercise_has_a_right_answer_that_is_tried():
     pages = {name.partition("/")[2] for name in FILES if name.startswith("solutions/")}
-    on_gpu = {name for name, one in exercise.EXERCISES.items() if one.gpu}
-    assert set(exercise.EXERCISES) <= pages | set(SMALL) | on_gpu | {"03b-waves"}
-    assert pages <= set(exercise.EXERCISES)
+    on_gpu = {name for name, one in EXERCISES.items() if one.gpu}
+    assert set(EXERCISES) <= pages | set(SMALL) | on_gpu | {"03b-waves"}
+    assert pages <= set(EXERCISES)
 
 
 def asked(name):
@@ -145,22 +147,12 @@ def asked(name):
     return re.sub(r"[#\s]+", " ", "".join(tried + listed))
 
 
-@pytest.mark.parametrize("name", exercise.EXERCISES)
+@pytest.mark.parametrize("name", EXERCISES)
 def test_the_lesson_says_which_function_to_write(name):
-    assert f"``{exercise.EXERCISES[name].function}``" in asked(name)
+    assert f"``{EXERCISES[name].function}``" in asked(name)
 
 
-@pytest.mark.parametrize("name", exercise.EXERCISES)
+@pytest.mark.parametrize("name", EXERCISES)
 def test_no_hint_advises_a_sum_whose_order_changes(name):
     if re.search(r"same (?:result|bits)", asked(name)):
-        assert "atomic_add" not in " ".join(exercise.EXERCISES[name].hints)
-
-
-def test_modules_of_the_checker_share_no_name():
-    """They become one file, in which a name has one meaning."""
-    owners = {}
-    for path in (FILE.parents[3] / "tutorials/shared/practice").glob("*.py"):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                owners.setdefault(node.name, []).append(path.stem)
-    assert not {name: files for name, files in owners.items() if len(files) > 1}
+        assert "atomic_add" not in " ".join(EXERCISES[name].hints)

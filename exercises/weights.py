@@ -2,7 +2,7 @@
 
 import torch
 
-from shared.practice.compare import size_of
+from exercises.compare import size_of
 
 
 def experts(device):

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.tutorials.practice import FILE, command
-from tests.tutorials.small_exercises import SMALL
+from tests.exercises.practice import ROOT, command
+from tests.exercises.small_exercises import SMALL
 
 
 def without_code(text):
@@ -16,8 +16,8 @@ def without_code(text):
 
 def shown_in_lesson(name):
     """What a lesson shows of the checker, behind its command; nothing if it shows the command."""
-    for path in (FILE.parents[3] / "tutorials").glob(f"{name.partition('-')[0]}-*.py"):
-        command = f"#    $ python exercise.py {name} mine.py\n"
+    for path in (ROOT / "tutorials").glob(f"{name.partition('-')[0]}-*.py"):
+        command = f"#    $ python exercise.pyz {name} mine.py\n"
         behind = path.read_text(encoding="utf-8").partition(command)[2]
         lines = itertools.takewhile(lambda line: line.startswith("#    "), behind.split("\n"))
         return "".join(f"{line[5:]}\n" for line in lines)

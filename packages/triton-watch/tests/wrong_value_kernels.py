@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.tutorials.wrong_access_kernels import B, add, add_kernel, names
+from wrong_access_kernels import B, add, add_kernel, names
 
 RACE, TWICE = "a race", "several values for one element"
 NEW, UNDEFINED, GAPS = "uninitialized memory", "an undefined value", "no program has written"

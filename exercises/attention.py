@@ -2,8 +2,8 @@
 
 import torch
 
-from shared.practice.compare import size_of
-from shared.practice.watch import watching
+from exercises.compare import size_of
+from triton_watch.watch import watching
 
 
 ATTENTION = {"rtol": 2**-9, "atol": 2**-9}  # weights and output are rounded to fp16

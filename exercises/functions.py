@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from shared.practice.compare import difference, size_of
+from exercises.compare import difference, size_of
 
 
 def vectors(device):

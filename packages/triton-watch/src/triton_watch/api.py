@@ -1,0 +1,68 @@
+"""What programs call: :func:`watch` and the report that it gives."""
+
+import contextlib
+
+from triton_watch.watch import Watch
+
+
+class Report:
+    """What kernels did while they were watched."""
+
+    def __init__(self, watch):
+        self._watch = watch
+
+    @property
+    def faults(self):
+        """The faults, each a :class:`FaultError`, in the order in which they happened."""
+        return list(self._watch.faults)
+
+    @property
+    def notes(self):
+        """What is no fault by itself, such as elements that no kernel has written: sentences."""
+        return list(self._watch.gaps())
+
+    @property
+    def launches(self):
+        """The number of kernels that were launched."""
+        return self._watch.launches
+
+    @property
+    def loaded(self):
+        """The bytes that kernels loaded, each access counted."""
+        return self._watch.loaded
+
+    @property
+    def stored(self):
+        """The bytes that kernels stored, each access counted."""
+        return self._watch.stored
+
+    def __str__(self):
+        lines = [f"{self.launches} launches: {self.loaded} bytes loaded, {self.stored} stored"]
+        lines += [f"Found: {fault}" for fault in self.faults]
+        lines += [f"Note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def watch():
+    """Watch the kernels that are launched inside the ``with`` block.
+
+    A launch that does something undefined raises :class:`FaultError`; the report keeps it, too.
+
+    Yields:
+        The :class:`Report`, which can be read inside the block and behind it.
+
+    Raises:
+        RuntimeError: Triton does not interpret kernels in this process.
+    """
+    from triton import knobs
+
+    if not knobs.runtime.interpret:
+        raise RuntimeError(
+            "triton_watch needs Triton's interpreter, which Triton chooses when a kernel is "
+            "defined: set TRITON_INTERPRET=1 before Python starts"
+        )
+    if Watch.current:
+        raise RuntimeError("kernels are already being watched: use the report of the outer block")
+    with Watch() as active:
+        yield Report(active)
