@@ -17,6 +17,12 @@ YES       ?=
 export SITE VERSION OLD NEW T
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Whatever Python a verb uses, it finds the packages of this checkout without an install.
+NOTHING :=
+SPACE   := $(NOTHING) $(NOTHING)
+SOURCES := $(wildcard $(CURDIR)/packages/*/src)
+export PYTHONPATH := $(subst $(SPACE),:,$(strip $(SOURCES) $(PYTHONPATH)))
+
 # The versions of Triton that tutorials run on and the API reference covers.
 TRITONS ?= 3.6.0 3.9.0
 MATRIX  := $(TRITONS:%=build/matrix/triton-%)
@@ -27,6 +33,8 @@ MATRIX_3.6.0 := numpy==2.3.5
 ENGINES ?= 7.2:0.19 7.4:0.19 8:0.20 9:0.21 9:0.22
 
 PY     := $(or $(PYTHON),.venv/bin/python)
+# The same from another folder.
+TESTPY := $(if $(findstring /,$(PY)),$(abspath $(PY)),$(PY))
 needs   = $(if $(PYTHON),,.venv/installed-$1)
 RENDER := $(call needs,render)
 RECORD := $(call needs,record)
@@ -99,11 +107,14 @@ test: $(TEST) $(LINT) ## run linters and tests on all cores: minutes
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 tests: # their own calls of make must not inherit this one's options
-	@env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(PY) -m pytest -n auto
+	@for folder in $(wildcard packages/*) .; do \
+	  (cd $$folder && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(TESTPY) -m pytest -n auto) \
+	    || failed="$$failed $$folder"; done; \
+	  test -z "$$failed" || { echo "failed in:$$failed"; exit 1; }
 
 quick: $(TEST) ## run the fast tests: seconds
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
-	  $(addprefix --ignore=tests/,browser gpu guide tutorials docs/test_site.py) # slow imports
+	  $(addprefix --ignore=tests/,browser exercises gpu guide tutorials docs/test_site.py) # slow imports
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
@@ -114,7 +125,7 @@ test-patches: $(TEST) ## break the engine in many small ways, one at a time: a t
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; \
 	  $$triton/bin/python -m pytest -m "not (gpu or cluster)" tests/docs/test_api.py \
-	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/guide tests/tutorials \
+	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/exercises tests/guide tests/tutorials \
 	    || failed="$$failed $${triton##*/}"; done; \
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
@@ -133,7 +144,7 @@ lint: $(LINT) ## run the linters
 	$(PY) -m mypy
 	@$(TOOLS) lint-imports --no-logo
 	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
-	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs gallery_recorder guide tests triton_site tutorials
+	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs exercises guide packages tests triton_site tutorials
 	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@mkdir -p build && $(PY) -m tests.fixtures.action >build/action.yml
 	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml' && $(ACTIONLINT) build/action.yml; \

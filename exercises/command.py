@@ -116,11 +116,11 @@ def _this_command():
 def check_file(name, file, on_gpu, child):
     """Check the function in a file; 0 if it is right."""
     import numpy as np
+    from triton_watch.places import line_in, not_theirs
+    from triton_watch.watch import Watch
 
     from exercises.check import check
     from exercises.timing import compare_speed
-    from triton_watch.places import line_in, not_theirs
-    from triton_watch.watch import Watch
 
     not_theirs(str(Path(__file__).parent))
     path = Path(file).absolute()

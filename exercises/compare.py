@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-
 FP16 = {"rtol": 2**-10, "atol": 2**-10}  # a rounding of fp16, and a sum in fp32
 FP32 = {"rtol": 1e-5, "atol": 1e-6}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.fixtures.forked import check
+from tests.fixtures.readers import check
 from triton_site.pages.exercises import write_checker
 
 ROOT = Path(__file__).resolve().parents[2]

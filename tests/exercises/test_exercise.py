@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.functional import gelu, layer_norm
+from triton_watch.watch import Watch
+
 from exercises import attention, weights
 from exercises.check import check as check_module
 from exercises.table import EXERCISES
-from torch.nn.functional import gelu, layer_norm
-
-from tests.galleries import FILES
 from tests.exercises.small_exercises import SMALL
-from triton_watch.watch import Watch
+from tests.galleries import FILES
 
 
 def check(name, function):

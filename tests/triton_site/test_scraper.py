@@ -3,9 +3,8 @@
 from xml.etree import ElementTree
 
 import pytest
+from gallery_recorder.testing.projects import Gallery
 from PIL import Image
-
-from tests.fixtures.gallery import Gallery
 
 SCRIPTS = {
     "figures": """

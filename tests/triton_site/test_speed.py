@@ -1,8 +1,8 @@
 """Two recordings: which speed counts as lost."""
 
 import pytest
+from gallery_recorder.testing.pair import make  # noqa: F401
 
-from tests.fixtures.pair import make  # noqa: F401
 from triton_site.numbers import speed
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"

@@ -3,7 +3,6 @@
 import torch
 import triton
 import triton.language as tl
-
 from right_access_kernels import B, copy, copy_kernel, rows
 
 

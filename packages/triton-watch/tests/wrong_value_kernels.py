@@ -3,7 +3,6 @@
 import torch
 import triton
 import triton.language as tl
-
 from wrong_access_kernels import B, add, add_kernel, names
 
 RACE, TWICE = "a race", "several values for one element"

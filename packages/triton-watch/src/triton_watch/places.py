@@ -20,7 +20,7 @@ class FaultError(Exception):
         super().__init__("\n".join([title, *lines]))
 
 
-#: Folders of code that is not the reader's: the watch itself, and what others add with `not_theirs`.
+#: Folders of code that is not the reader's: the watch, and what others add by `not_theirs`.
 _NOT_THEIRS = [os.path.dirname(__file__) + os.sep]
 
 
