@@ -146,6 +146,7 @@ class Place(NamedTuple):
     strides: tuple
     width: int  # of an element, in bytes
     storage: object
+    dtype: object = None
 
     @property
     def length(self):
@@ -159,15 +160,21 @@ def place_of(tensor):
     """Where a tensor in main memory lies."""
     storage, width = tensor.untyped_storage(), tensor.element_size()
     address = storage.data_ptr() + tensor.storage_offset() * width
-    return Place(address, tuple(tensor.shape), tensor.stride(), width, storage)
+    shape = tuple(tensor.shape)
+    return Place(address, shape, tensor.stride(), width, storage, tensor.dtype)
 
 
 class Range:
     """What one argument reaches: from the first to the last element of a tensor."""
 
     def __init__(self, name, place, buffer, slot):
-        self.name, self.place, self.buffer = name, place, buffer
-        self.width, self.length = place.width, place.length
+        self.name = name
+        self.place = place
+        self.buffer = buffer
+        self.slot = slot
+        self.dtype = place.dtype
+        self.width = place.width
+        self.length = place.length
         # Low bits stay as they are, since descriptors ask for alignment.
         self.first = (slot << SLOT) + (1 << (SLOT - 1)) + place.address % 4096
         self.end = self.first + self.length * self.width

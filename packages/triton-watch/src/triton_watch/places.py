@@ -37,6 +37,14 @@ def theirs(filename):
     return not filename.startswith((*libraries, *_NOT_THEIRS, "<"))
 
 
+def reader_frame():
+    """The innermost frame of the reader's that is being executed; None if there is none."""
+    frame = sys._getframe(1)
+    while frame and not theirs(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def line_of(frame):
     """The reader's line that a frame executes or waits for; nothing if there is none."""
     while frame and not theirs(frame.f_code.co_filename):

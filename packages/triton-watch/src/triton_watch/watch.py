@@ -83,9 +83,10 @@ def names_in(name, value):
 class Watch:
     """While active, kernels run in the interpreter are watched, and what they move is counted."""
 
-    def __init__(self):
+    def __init__(self, trace=None):
         self.memory = Memory()
         self.launch = None
+        self.trace = trace  # a Trace that collects what programs touch, or None
         self.faults = []
         self.partly = []  # buffers that kernels got, and that may have gaps
         self.reset()
@@ -133,6 +134,10 @@ class Watch:
                 ("launched", launch.line),
             )
         )
+
+    def _trace(self, kind, pointers, mask):
+        if self.trace:
+            self.trace.access(kind, self.launch, pointers, getattr(mask, "data", mask))
 
     # --- memory -----------------------------------------------------------------------------------
 
@@ -285,6 +290,7 @@ class Watch:
 
     def load(self, pointers, mask, volatile):
         """A program loads elements; return their addresses in memory."""
+        self._trace("load", pointers, mask)
         real, used = self.look_up(pointers, mask, "load")
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         for one, _, offsets in used:
@@ -337,6 +343,7 @@ class Watch:
 
     def store(self, pointers, value, mask):
         """A program is about to store elements; return their addresses in memory."""
+        self._trace("store", pointers, mask)
         real, used = self.look_up(pointers, mask, "store")
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         chosen = mask if isinstance(mask, np.ndarray) else mask.data
@@ -378,6 +385,7 @@ class Watch:
 
     def update(self, pointers, mask, acquires, releases):
         """A program uses elements with an atomic operation; return their addresses in memory."""
+        self._trace("atomic", pointers, mask)
         real, used = self.look_up(pointers, mask, "update")
         width = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         for one, _, offsets in used:
@@ -637,6 +645,8 @@ class Watch:
         self.launch = Launch(self, executor, arguments, named)
         self.launches += 1
         self.alive = time.monotonic()
+        if self.trace:
+            self.trace.begin(self.launch)
         try:
             with _disable_current_modes():
                 return original(executor, *arguments, **named)
@@ -648,6 +658,8 @@ class Watch:
             buffers = {one.buffer for one in self.launch.ranges.values()}
             self.partly += [b for b in buffers if b.unwritten is not None and b not in self.partly]
             self.launch = None
+            if self.trace:
+                self.trace.end()
             self.alive = time.monotonic()
 
     def _convert(self, original, argument):
