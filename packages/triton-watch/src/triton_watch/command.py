@@ -51,6 +51,9 @@ def add_options(parser):
     parser.add_argument(
         "--limit", type=float, default=LIMIT, help="seconds for one program of a kernel"
     )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write an HTML page that shows what each program touches"
+    )
 
 
 def watch_script(command, options, watcher="triton-watch"):
@@ -68,7 +71,7 @@ def watch_script(command, options, watcher="triton-watch"):
     sys.argv = command
     sys.path.insert(0, str(Path(command[0]).absolute().parent))
     names = None
-    with Watch() as watch:
+    with Watch(new_trace(options)) as watch:
         try:
             names = runpy.run_path(command[0], run_name="__main__")
         except SystemExit as error:
@@ -77,6 +80,7 @@ def watch_script(command, options, watcher="triton-watch"):
             status = 1
             if not any(isinstance(e, FaultError) for e in chain(error)):
                 print_error(error)
+    write_trace(watch, options, Path(command[0]).name)
     for fault in watch.faults:
         print(f"Found: {fault}")
     if not watch.faults:
@@ -90,6 +94,20 @@ def watch_script(command, options, watcher="triton-watch"):
     if watch.faults:
         return status or 1
     return status
+
+
+def new_trace(options):
+    """A trace, if ``--trace`` asks for one."""
+    from triton_watch.trace import Trace
+
+    return Trace() if options.trace else None
+
+
+def write_trace(watch, options, title):
+    """Write the page that ``--trace`` asks for."""
+    if watch.trace:
+        Path(options.trace).write_text(watch.trace.to_html(title), encoding="utf-8")
+        print(f"{options.trace} shows what each program touches.")
 
 
 def _status_of(error):
