@@ -14,11 +14,17 @@ from exercises.compare import difference, shown
 from exercises.table import EXERCISES
 
 
-def check(name, module, on_gpu=False, began=lambda: None):
+def check(name, module, on_gpu=False, began=lambda: None, watch=None):
     """Check the function of the exercise *name* in *module*; return what is wrong, or nothing.
 
-    Prints what was tried and, in the interpreter, what the last call moved. *began* is called
-    whenever the function is.
+    Prints what was tried and, in the interpreter, what the last call moved.
+
+    Args:
+        name: The exercise.
+        module: The module with the reader's function.
+        on_gpu: Whether the function is called with tensors on the GPU.
+        began: Called whenever the function is.
+        watch: The watch of the interpreter; a new one if there is none.
     """
     exercise = EXERCISES[name]
     call = getattr(module, exercise.name, None)
@@ -29,18 +35,23 @@ def check(name, module, on_gpu=False, began=lambda: None):
     # On a GPU, what is never written becomes NaN, and not what happened to lie there.
     warnings.filterwarnings("ignore", message=".*determinis")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    watch = Counting() if on_gpu else Watch()
+    if on_gpu:
+        watch = Counting()
+    elif watch is None:
+        watch = Watch()
     tried = 0
     for arguments in exercise.cases(device):
         began()
         shapes = ", ".join(shown(value) for value in arguments)
         watch.reset()
         result, wrong = use(exercise, call, arguments, watch)
-        if wrong := wrong or what_is_wrong(exercise, arguments, result, watch):
+        wrong = wrong or what_is_wrong(exercise, arguments, result, watch)
+        wrong = wrong or a_copy(exercise, watch)
+        if wrong:
             return f"{exercise.name}({shapes}){'' if wrong.startswith(' ') else ': '}{wrong}"
         tried += 1
     launches = watch.launches
-    moved = watch.loaded, watch.stored, watch.dots, watch.multiplied
+    moved = watch.loaded, watch.stored, watch.copied, watch.dots, watch.multiplied
     for wrong in exercise.properties:
         began()
         try:
@@ -52,6 +63,10 @@ def check(name, module, on_gpu=False, began=lambda: None):
             return f"{exercise.name}: {found}"
     if exercise.kernels and not launches:
         return f"{exercise.name} is right, but launches no kernel of Triton: PyTorch computes it."
+    if not on_gpu:
+        watch.finish()
+        if watch.faults:
+            return f"{exercise.name} is right in the interpreter, but {watch.faults[0]}"
     rules = f", and keeps {count_of(len(exercise.properties), 'rule')}" * bool(exercise.properties)
     print(f"{exercise.function} is right on {count_of(tried, 'input')}{rules}.")
     least = exercise.least(arguments, result) if launches else 0
@@ -60,7 +75,19 @@ def check(name, module, on_gpu=False, began=lambda: None):
         tell(launches, *moved, least, products, shapes)
     elif launches:
         print(f"For {shapes}: {launches} {'launch' if launches == 1 else 'launches'} of kernels.")
+    for note in dict.fromkeys(watch.notes):
+        print(f"Note: {note}")
     return ""
+
+
+def a_copy(exercise, watch):
+    """What is wrong if PyTorch has copied tensors where the kernel should use their strides."""
+    if exercise.copies or not watch.copied:
+        return ""
+    return (
+        f"it copies {watch.copied} bytes by `.contiguous()` before the kernel runs: pass the strides "
+        "to the kernel instead."
+    )
 
 
 class Counting:
@@ -68,11 +95,12 @@ class Counting:
 
     def __init__(self):
         self.faults = []
+        self.notes = []
         self.reset()
 
     def reset(self):
         """Count from 0."""
-        self.loaded = self.stored = self.dots = self.multiplied = self.launches = 0
+        self.loaded = self.stored = self.copied = self.dots = self.multiplied = self.launches = 0
 
     def _launched(self, metadata):
         self.launches += 1
@@ -177,11 +205,13 @@ def what_is_wrong(exercise, arguments, result, watch):
     return "" if gaps is None else str(gaps)
 
 
-def tell(launches, loaded, stored, dots, multiplied, least, products, shapes):
+def tell(launches, loaded, stored, copied, dots, multiplied, least, products, shapes):
     """Print what a call moved, beside what it had to move."""
-    moved = loaded + stored
+    moved = loaded + stored + copied
     print(f"For {shapes}:")
     print(f"  {launches} {'launch' if launches == 1 else 'launches'} of kernels")
+    if copied:
+        print(f"  copies by PyTorch, such as .contiguous(), moved {copied} bytes")
     print(f"  loaded {loaded} bytes, stored {stored}: together {moved}")
     print(f"  at least {least} bytes have to move: {moved / least:.2f} times as many")
     if dots:

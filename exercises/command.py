@@ -18,7 +18,7 @@ import sys
 import zipimport
 from pathlib import Path
 
-from triton_watch.command import add_options, watch_script
+from triton_watch.command import add_options, new_watch, watch_script, write_trace
 from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
 
 
@@ -66,7 +66,7 @@ def _check(options, arguments):
     if needed_gpu and not options.gpu:
         print(f"{name} needs {needed_gpu}, since no interpreter executes Gluon: add --gpu.")
         return 2
-    job = lambda child: check_file(name, options.file, options.gpu, child)  # noqa: E731
+    job = lambda child: check_file(name, options, child)  # noqa: E731
     return _run(job, options.file, options, arguments)
 
 
@@ -113,15 +113,15 @@ def _this_command():
     return command_of(__name__)
 
 
-def check_file(name, file, on_gpu, child):
-    """Check the function in a file; 0 if it is right."""
+def check_file(name, options, child):
+    """Check the function in the file that the options name; 0 if it is right."""
     import numpy as np
     from triton_watch.places import line_in, not_theirs
-    from triton_watch.watch import Watch
 
     from exercises.check import check
     from exercises.timing import compare_speed
 
+    file, on_gpu = options.file, options.gpu
     not_theirs(str(Path(__file__).parent))
     path = Path(file).absolute()
     importlib.import_module("triton.language")  # before a file of the reader's takes its name
@@ -132,15 +132,19 @@ def check_file(name, file, on_gpu, child):
     spec = importlib.util.spec_from_file_location(name_of_module, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name_of_module] = module
+    watch = None
     try:
         np.seterr(all="ignore")  # a GPU does not warn of infinity either
-        with contextlib.nullcontext() if on_gpu else Watch():
+        watch = None if on_gpu else new_watch(options)
+        with watch or contextlib.nullcontext():
             child.begin("The import of the file")
             spec.loader.exec_module(module)
-        wrong = check(name, module, on_gpu, child.begin)
+        wrong = check(name, module, on_gpu, child.begin, watch)
     except BaseException as error:  # sys.exit and KeyboardInterrupt, too
         wrong = f"{line_in(error) or file}: {type(error).__name__}: {error}"
     child.finish()
+    if watch:
+        write_trace(watch, options, name)
     if wrong:
         print(f"Not yet. {wrong}")
         return 1

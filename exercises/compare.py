@@ -29,6 +29,7 @@ class Exercise:
         level, minutes: how hard it is for who has read the lesson.
         hints: what helps, one after the other.
         kernels: whether kernels compute the result.
+        copies: whether PyTorch may copy tensors before the kernel runs (``.contiguous()``).
         gpu: the GPU that it needs, if the interpreter cannot execute it.
         large: makes arguments whose time on a GPU says something.
         pytorch: what PyTorch offers for these arguments.
@@ -49,6 +50,7 @@ class Exercise:
     minutes: int = 30
     hints: tuple = ()
     kernels: bool = True
+    copies: bool = True
     gpu: str = ""
     large: Callable | None = None
     pytorch: Callable | None = None

@@ -143,6 +143,7 @@ EXERCISES = {
         "add_strided(x, y)",
         lambda device: ((x[::2], y[: len(x[::2])]) for x, y in vectors(device)),
         torch.add,
+        copies=False,
         level="easy",
         minutes=15,
         hints=(
@@ -230,6 +231,7 @@ EXERCISES = {
         lambda device: ((a, b.T.contiguous()) for a, b in products(device)),
         lambda a, w: (a.float() @ w.float().T).half(),
         FP16,
+        copies=False,
         multiplied=lambda a, w: a.numel() * len(w),
         level="easy",
         minutes=15,
@@ -360,6 +362,7 @@ EXERCISES = {
     "04-strided-input": Exercise(
         "strided_dropout(x, p, seed)",
         lambda device: [(torch.ones(781, 5, device=device).T, 0.25, 3)],
+        copies=False,
         properties=(
             layout_does_not_matter,
             lambda call, device: keeps_the_share(lambda x: call(x, 0.25, 3), device),

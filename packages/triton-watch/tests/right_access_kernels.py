@@ -132,7 +132,7 @@ def a_loop_that_ends_by_data():
             steps += 1
         tl.store(out_ptr, steps)
 
-    links, out = torch.tensor([4, -1, 1, 2, 3]), torch.empty(1, dtype=torch.int32)
+    links, out = torch.tensor([4, -1, 1, 2, 3]).int(), torch.empty(1, dtype=torch.int32)
     kernel[(1,)](links, out, 0)
     assert out.item() == 5
 

@@ -3,6 +3,9 @@
 import contextlib
 from pathlib import Path
 
+from triton_watch.compiles import Compiler
+from triton_watch.limits import LIMIT
+from triton_watch.places import FaultError
 from triton_watch.trace import Trace
 from triton_watch.watch import Watch
 
@@ -21,7 +24,7 @@ class Report:
     @property
     def notes(self):
         """What is no fault by itself, such as elements that no kernel has written: sentences."""
-        return list(self._watch.gaps())
+        return self._watch.remarks()
 
     @property
     def launches(self):
@@ -60,6 +63,11 @@ class Report:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
+    @property
+    def copied(self):
+        """The bytes that PyTorch loaded and stored for copies such as ``.contiguous()``."""
+        return self._watch.copied
+
     def __str__(self):
         lines = [f"{self.launches} launches: {self.loaded} bytes loaded, {self.stored} stored"]
         lines += [f"Found: {fault}" for fault in self.faults]
@@ -68,19 +76,25 @@ class Report:
 
 
 @contextlib.contextmanager
-def watch(trace=False):
+def watch(trace=False, compile=True, strict=False, limit=LIMIT):
     """Watch the kernels that are launched inside the ``with`` block.
 
     A launch that does something undefined raises :class:`FaultError`; the report keeps it, too.
 
     Args:
         trace: Whether to keep what each program touches, for :meth:`Report.to_html`.
+        compile: Whether kernels are also compiled for compute capability 9.0, in another process;
+            the end of the block waits for that.
+        strict: Whether elements that no program has written are a fault at the end of the block.
+        limit: The seconds of processor time that one program of a kernel may take.
 
     Yields:
         The :class:`Report`, which can be read inside the block and behind it.
 
     Raises:
-        RuntimeError: Triton does not interpret kernels in this process.
+        FaultError: The compiler does not accept a kernel, or, with *strict*, elements were never
+            written. Raised at the end of the block, if nothing else was raised in it.
+        RuntimeError: Triton does not interpret kernels in this process, or a watch is active.
     """
     from triton import knobs
 
@@ -91,5 +105,17 @@ def watch(trace=False):
         )
     if Watch.current:
         raise RuntimeError("kernels are already being watched: use the report of the outer block")
-    with Watch(Trace() if trace else None) as active:
-        yield Report(active)
+    compiler = Compiler() if compile else None
+    active = Watch(Trace() if trace else None, compiler, limit)
+    try:
+        with active:
+            yield Report(active)
+        before = len(active.faults)
+        active.finish()
+        if strict:
+            active.faults += [FaultError(gap) for gap in active.gaps()]
+        if active.faults[before:]:
+            raise active.faults[before]
+    finally:
+        if compiler:
+            compiler.close()

@@ -6,7 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from triton_watch.process import LIMIT, Child, command_of, is_child, run_apart, unreadable
+from triton_watch.limits import LIMIT
+from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
 
 
 def main(arguments=None):
@@ -54,6 +55,15 @@ def add_options(parser):
     parser.add_argument(
         "--trace", metavar="FILE", help="write an HTML page that shows what each program touches"
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="elements that no program has written are an error"
+    )
+    parser.add_argument(
+        "--no-compile",
+        dest="compile",
+        action="store_false",
+        help="do not try whether kernels compile for a GPU",
+    )
 
 
 def watch_script(command, options, watcher="triton-watch"):
@@ -64,14 +74,13 @@ def watch_script(command, options, watcher="triton-watch"):
     import numpy as np
 
     from triton_watch.places import FaultError, chain
-    from triton_watch.watch import Watch
 
     status = 0
     np.seterr(all="ignore")  # a GPU does not warn of infinity either
     sys.argv = command
     sys.path.insert(0, str(Path(command[0]).absolute().parent))
     names = None
-    with Watch(new_trace(options)) as watch:
+    with new_watch(options) as watch:
         try:
             names = runpy.run_path(command[0], run_name="__main__")
         except SystemExit as error:
@@ -80,27 +89,38 @@ def watch_script(command, options, watcher="triton-watch"):
             status = 1
             if not any(isinstance(e, FaultError) for e in chain(error)):
                 print_error(error)
+    watch.finish()
     write_trace(watch, options, Path(command[0]).name)
     for fault in watch.faults:
         print(f"Found: {fault}")
-    if not watch.faults:
+    wrong = bool(watch.faults)
+    if not wrong:
         gaps = list(watch.gaps())
+        for note in watch.notes:
+            print(f"Note: {note}")
         for gap in gaps:
-            print(f"Note: {gap}")
-        launches = f"{watch.launches} {'launch' if watch.launches == 1 else 'launches'}"
-        found = "nothing else" if gaps else "nothing wrong with memory"
-        print(f"{watcher} watched {launches} of kernels and found {found}.")
+            print(f"{'Found' if options.strict else 'Note'}: {gap}")
+        wrong = bool(gaps) and options.strict
+        found = "nothing else" if gaps or watch.notes else "nothing wrong with memory"
+        print(f"{watcher} watched {count_of_launches(watch.launches)} and found {found}.")
     del names  # the tensors of the script live until here
-    if watch.faults:
-        return status or 1
-    return status
+    return status or int(wrong)
 
 
-def new_trace(options):
-    """A trace, if ``--trace`` asks for one."""
+def count_of_launches(launches):
+    """How many kernels were launched, in words."""
+    return "1 launch of kernels" if launches == 1 else f"{launches} launches of kernels"
+
+
+def new_watch(options):
+    """A watch as the options of the command ask for it."""
+    from triton_watch.compiles import Compiler
     from triton_watch.trace import Trace
+    from triton_watch.watch import Watch
 
-    return Trace() if options.trace else None
+    trace = Trace() if options.trace else None
+    compiler = Compiler() if options.compile else None
+    return Watch(trace, compiler, options.limit)
 
 
 def write_trace(watch, options, title):
@@ -135,3 +155,5 @@ def print_error(error):
     traceback.print_exception(type(error), error, step or error.__traceback__, file=sys.stdout)
     if "Torch not compiled with CUDA" in str(error) or "No CUDA GPUs" in str(error):
         print("Under the watch kernels run on the CPU: make the tensors with device='cpu'.")
+    if "0 active drivers" in str(error):
+        print("Under the watch there is no GPU whose properties Triton could ask for.")

@@ -35,6 +35,8 @@ class Operations(TorchDispatchMode):
         if self.watch.partly and name not in COPIES and not function.is_view:
             self._reads(function._schema.arguments, arguments, named)
         result = function(*arguments, **named)
+        if name == "aten::clone" and named.get("memory_format") == torch.contiguous_format:
+            self.watch.copied += 2 * result.numel() * result.element_size()
         if name in NEW and in_memory(result) and result.numel():
             self.watch.memory.buffer(result.untyped_storage()).is_new(result.dtype)
         return result

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 REPORT = "TRITON_WATCH_REPORT"
-LIMIT = 20  # seconds for one program of a kernel, or for what the reader's code does without one
 
 
 def is_child():

@@ -68,6 +68,25 @@ class Uses:
         # The program that used an element last; several, if they did so without an order.
         self.touched, self.changed = Shadow(size, width, np.int64), Shadow(size, width, np.int64)
         self.atomics = None
+        self.last_store = None  # the number of the program that stored an element last
+        self.stores = None  # by how many programs in turn an element was stored
+
+    def count_store(self, offsets, width):
+        """The program stores elements, whatever their values are."""
+        if self.stores is None:
+            self.last_store = Shadow(self.touched.size, width, np.int64)
+            self.stores = Shadow(self.touched.size, width, np.int32)
+        index = self.last_store.index(offsets, width)
+        others = self.last_store.values[index] != self.order.program
+        self.last_store.values[index] = self.order.program
+        self.stores.values[self.stores.index(offsets, width)] += others
+
+    def fewest_stores(self):
+        """By how many programs each stored element was stored at least; 0 if none was stored."""
+        if self.stores is None:
+            return 0
+        counts = self.stores.values[self.stores.values > 0]
+        return int(counts.min()) if counts.size else 0
 
     def read(self, offsets, width):
         """The program loads elements."""

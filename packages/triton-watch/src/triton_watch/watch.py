@@ -5,13 +5,15 @@ its addresses there, and only then goes to memory. So nothing outside is ever re
 """
 
 import contextlib
-import inspect
 import time
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from triton_watch.inplace import Trials
+from triton_watch.kernels import Kernels, bound_arguments
+from triton_watch.limits import LIMIT, Limits
 from triton_watch.memory import FIRST_SLOT, LAST_SLOT, SLOT, Memory, Range, place_of
 from triton_watch.operations import Operations
 from triton_watch.places import FaultError, chain, count_of, here, program_name
@@ -23,7 +25,10 @@ class Launch:
     """One launch of a kernel: what its arguments reach, and what its programs have used."""
 
     def __init__(self, watch, executor, arguments, named):
-        self.watch, self.kernel, self.line = watch, executor.fn.__name__, here()
+        self.watch = watch
+        self.function = executor.fn
+        self.kernel = executor.fn.__name__
+        self.line = here()
         self.order = Order()
         self.uses = {}  # of each buffer
         self.ranges = {}  # of each slot of addresses
@@ -33,11 +38,7 @@ class Launch:
 
     def _named_tensors(self, executor, arguments, named):
         """The names of the arguments that are tensors, in the order of conversion."""
-        known = inspect.getfullargspec(executor.fn)
-        names = {*known.args, *known.kwonlyargs}
-        named = {name: value for name, value in named.items() if name in names}
-        bound = inspect.getcallargs(executor.fn, *arguments, **named)
-        for name, value in bound.items():
+        for name, value in bound_arguments(executor, arguments, named).items():
             if name not in executor.constexprs:
                 yield from names_in(name, value)
 
@@ -83,10 +84,19 @@ def names_in(name, value):
 class Watch:
     """While active, kernels run in the interpreter are watched, and what they move is counted."""
 
-    def __init__(self, trace=None):
+    def __init__(self, trace=None, compiler=None, limit=LIMIT):
+        """Args:
+        trace: A Trace that collects what programs touch, or None.
+        compiler: A Compiler that tries whether kernels compile, or None.
+        limit: The seconds of processor time that one program of a kernel may take.
+        """
         self.memory = Memory()
         self.launch = None
-        self.trace = trace  # a Trace that collects what programs touch, or None
+        self.trace = trace
+        self.kernels = Kernels(self, compiler)
+        self.limits = Limits(self, limit)
+        self.trials = Trials(self)
+        self.notes = []  # what is no fault, in sentences
         self.faults = []
         self.partly = []  # buffers that kernels got, and that may have gaps
         self.reset()
@@ -98,7 +108,16 @@ class Watch:
 
     def reset(self):
         """Count from 0."""
-        self.loaded = self.stored = self.dots = self.multiplied = self.launches = 0
+        self.loaded = 0  # bytes, by kernels
+        self.stored = 0
+        self.copied = 0  # bytes, loaded and stored by copies of PyTorch such as `.contiguous()`
+        self.dots = 0
+        self.multiplied = 0
+        self.launches = 0
+
+    def remarks(self):
+        """What is no fault by itself, in sentences."""
+        return [*self.notes, *self.gaps()]
 
     def gaps(self):
         """What kernels have left out of tensors that still exist, in sentences."""
@@ -134,6 +153,23 @@ class Watch:
                 ("launched", launch.line),
             )
         )
+
+    def finish(self):
+        """Wait for what the compiler says of the kernels, and add it to the faults."""
+        self.faults += self.kernels.refused()
+
+    def _note_repeated_stores(self):
+        """Note a kernel of which each program stores the same elements."""
+        for buffer, uses in self.launch.uses.items():
+            fewest = uses.fewest_stores()
+            if fewest < 2:
+                continue
+            programs = int(np.prod(self.launch.grid))
+            self.notes.append(
+                f"{self.launch.kernel} stores each element of `{buffer.name}` several times: in "
+                f"{fewest} of {programs} programs, with the same value. Does each program do all "
+                "the work? Usual cause: `tl.program_id` is not a part of the offsets."
+            )
 
     def _trace(self, kind, pointers, mask):
         if self.trace:
@@ -296,6 +332,7 @@ class Watch:
         for one, _, offsets in used:
             self.loaded += len(offsets) * width
             self._is_written(one, offsets, width)
+            self.trials.read(one.buffer, offsets, width)
             uses = self.launch.uses_of(one.buffer, width)
             if uses and (volatile or self.atomic):
                 if len(offsets) == 1:
@@ -364,7 +401,10 @@ class Watch:
                     "store",
                     lambda u=uses, o=offsets, d=old != values: u.write(o, width, d),
                 )
+            if uses:
+                uses.count_store(offsets, width)
             one.buffer.written(offsets, width)
+            self.trials.written(one.buffer, offsets, width)
             self._without_conflict(one, offsets, values)
         return real
 
@@ -392,6 +432,7 @@ class Watch:
             self.loaded += len(offsets) * width
             self.stored += len(offsets) * width
             self._is_written(one, offsets, width)
+            self.trials.read(one.buffer, offsets, width)
             if uses := self.launch.uses_of(one.buffer, width):
                 self._without_race(
                     one, offsets, "update", lambda u=uses, o=offsets: u.update(o, width)
@@ -448,6 +489,8 @@ class Watch:
             self._set(interpreter, "_convert_float", self._round)
         self._set(interpreter, "_patch_lang_tensor", self._to_python)
         self._set(autotuner.Autotuner, "_bench", self._first_configuration)
+        self._set(autotuner.Autotuner, "run", self.trials.tuned)
+        self.limits.replace(self._set, interpreter)
         self._set(torch.Tensor, "data_ptr", self._data_ptr)
         self._set(torch.Tensor, "__repr__", self._shown)
         self._set(torch.Tensor, "tolist", self._shown)
@@ -577,6 +620,7 @@ class Watch:
         return original(builder, self._handle(real, pointers), expected, value, sem, scope)
 
     def _dot(self, original, builder, a, b, *rest):
+        self.limits.dot(a, b)
         self.dots += 1
         self.multiplied += a.data.size * b.data.shape[-1]
         return original(builder, self._in_fp32(a), self._in_fp32(b), *rest)
@@ -589,6 +633,7 @@ class Watch:
         return self.interpreter.TensorHandle(data, self.interpreter.tl.float32)
 
     def _compute(self, original, builder, first, *rest):
+        self.limits.time()
         wide = self._in_fp32(first)
         if wide is first:
             return original(builder, first, *rest)
@@ -635,6 +680,7 @@ class Watch:
     def _program(self, original, builder, *place):
         self.launch.grid = builder.grid_dim
         self.launch.order.begin()
+        self.limits.begin()
         self.launch.wrapped = ""
         self.alive = time.monotonic()
         return original(builder, *place)
@@ -642,17 +688,26 @@ class Watch:
     def _execute(self, original, executor, *arguments, **named):
         if self.launch:  # of another thread: the interpreter has one state for all
             return original(executor, *arguments, **named)
+        self.kernels.check(executor, arguments, named)
         self.launch = Launch(self, executor, arguments, named)
         self.launches += 1
         self.alive = time.monotonic()
         if self.trace:
             self.trace.begin(self.launch)
+        self.trials.begin(self.launch, arguments, named)
         try:
             with _disable_current_modes():
-                return original(executor, *arguments, **named)
+                result = original(executor, *arguments, **named)
+            self.trials.end(self.launch)
+            self._note_repeated_stores()
+            return result
         except self.interpreter.InterpreterError as error:
             fault = next((e for e in chain(error) if isinstance(e, FaultError)), None)
-            raise (fault or error) from None if fault else error.__cause__
+            if fault is None:
+                fault = self.kernels.fault_of_error(error, executor, arguments, named)
+            if fault:
+                raise fault from None
+            raise error from error.__cause__
         finally:
             self.following.end()
             buffers = {one.buffer for one in self.launch.ranges.values()}
