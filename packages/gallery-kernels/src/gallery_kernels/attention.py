@@ -318,7 +318,7 @@ def forward_launch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float, keep_lse: bool
 ) -> DescribedLaunch:
     """Return the launch of the forward pass; its tensors are q, k, v, o, and the log-sum-exp."""
-    if attention_hopper.is_covered(q, k, v, causal):
+    if attention_hopper.is_covered(q, k, v):
         return attention_hopper.forward_launch(q, k, v, causal, scale, keep_lse)
     tile = tile_for(attention_kernel, q, k.shape[2])
     (batch, heads, queries, _), keys = q.shape, k.shape[2]
