@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from references import heads
 
 from gallery_kernels import attention_hopper
+from references import heads
 
 pytestmark = pytest.mark.skipif(
     not attention_hopper.CAN_IMPORT, reason="this release of Triton has another Gluon"

@@ -6,6 +6,8 @@ refused by an error that names the argument.
 """
 
 from gallery_kernels.attention import attention
+from gallery_kernels.dropout import seeded_dropout
 from gallery_kernels.norms import layer_norm, rms_norm
+from gallery_kernels.paged_attention import paged_attention
 
-__all__ = ["attention", "layer_norm", "rms_norm"]
+__all__ = ["attention", "layer_norm", "paged_attention", "rms_norm", "seeded_dropout"]
