@@ -3,8 +3,9 @@
 from xml.etree import ElementTree
 
 import pytest
-from gallery_recorder.testing.projects import Gallery
 from PIL import Image
+
+from gallery_recorder.testing.projects import Gallery
 
 SCRIPTS = {
     "figures": """

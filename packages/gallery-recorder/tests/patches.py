@@ -57,12 +57,12 @@ PATCHES = [
     Patch("store/atomic.py", "os.rename(_aside(folder), folder)", "pass", RECORDING),
     Patch("store/reading.py", "if not stat.S_ISREG(status.st_mode):", "if False:", "store/test_reading.py -k 'link or large'"),
     Patch("store/reading.py", "if status.st_size > limit:", "if False:", "store/test_reading.py -k 'link or large'"),
-    Patch("store/reading.py", "if len(content) > limit:", "if False:", "store/test_reading.py"),
+    Patch("store/reading.py", "if len(unpacked) > limit:", "if False:", "store/test_reading.py"),
     # What is current, and what is said of the rest.
     Patch("store/recording.py", '"current" if is_current(made.key, script)', '"current" if True', STATUS),
     Patch("store/recording.py", "and not may_fail\n", "and may_fail\n", "run/test_faults.py -k after_the_last"),
     Patch("store/recording.py", "return found if is_current(found.key, script) else None", "return found", "run/test_faults.py -k over_a_good"),
-    Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    _failure_path(folder).unlink(missing_ok=True)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
+    Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    remove_failure(folder)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
     Patch("store/status.py", 'if row.state in ("damaged", "unreadable"):', "if False:", STATUS),
     Patch("store/status.py", "if only in (None, row.state)", "if True", "run/test_faults.py -k over_a_good"),
     Patch("store/compare.py", "if one == other:", "if True:", COMPARE),
@@ -73,11 +73,11 @@ PATCHES = [
     Patch("store/recording.py", "now.encode())\n", "was.encode())\n", ORPHANS + " -k renamed"),
     Patch("__main__.py", "if orphans and not options.yes and not", "if False and not", ORPHANS + " -k prune"),
     Patch("store/transport.py", "if added or replaced or deleted:", "if added or replaced:", ORPHANS + " -k push"),
-    Patch("store/transport.py", ">= made.run.recorded", "> made.run.recorded", TRANSPORT),
+    Patch("store/transport.py", "return made.run.recorded > other.run.recorded", "return True", TRANSPORT),
     Patch("store/transport.py", "if any(map(is_held", "if any(map(bool", TRANSPORT),
     Patch("store/transport.py", "if old and branch.is_foreign(old):", "if False:", TRANSPORT),
     Patch("run/subset.py", "or number in found.begun", "", SUBSET),
-    Patch("run/subset.py", "path.write_bytes(msgspec.json.encode(found))", "pass", SUBSET + " -k shares"),
+    Patch("run/subset.py", "atomic.write(path, msgspec.json.encode(found))", "pass", SUBSET + " -k shares"),
     Patch("run/subset.py", "load_script(old).key != example.load().key", "False", SUBSET),
     Patch("run/subset.py", "waiting |= found - imported", "pass", SUBSET),
     # Keys of code.
@@ -143,7 +143,9 @@ def survives(patch: Patch, copy: Path) -> bool:
 
 def misfits() -> list[str]:
     """Patches whose old text is not in its file exactly once."""
-    texts = {p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
+    texts = {
+        p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES
+    }
     return [f"{p.file}: {p.old!r}" for p in PATCHES if texts[p.file].count(p.old) != 1]
 
 

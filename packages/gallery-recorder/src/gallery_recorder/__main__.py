@@ -7,7 +7,6 @@ import gc
 import importlib.util
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,9 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, recording, status, transport
+from gallery_recorder.store import compare, lock, recording, status, transport
+from gallery_recorder.store.lock import folders_locked
+from gallery_recorder.temporary import TemporaryFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,6 +63,8 @@ def _record(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     plan = _noted(reader.read(_where(options)))
+    for root in [options.recordings] if options.recordings else plan.settings.roots:
+        lock.remove_leftovers(root)
     rows = status.rows(plan, options.recordings)
     status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
@@ -78,8 +81,9 @@ def _prune(options: argparse.Namespace) -> int:
         print(console.visible(f"{folder}: {status.size_of(folder):,} bytes"))
     if orphans and not options.yes and not console.confirms(f"Delete {len(orphans)} recordings?"):
         return 1
-    for folder in orphans:
-        recording.remove(folder, next(root for root in roots if root in folder.parents))
+    with folders_locked(*roots):
+        for folder in orphans:
+            recording.remove(folder, next(root for root in roots if root in folder.parents))
     print(f"Deleted: {len(orphans)}")
     return 0
 
@@ -90,16 +94,17 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _transport(options: argparse.Namespace) -> int:
-    root, repository, labels = options.recordings, Path.cwd(), None
+    root, repository, labels, more = options.recordings, Path.cwd(), None, {}
     if root is None:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
+        more["is_current"] = recording.current_among(plan.examples)
     try:
         if options.verb == "push":
-            changes = transport.push(options.place, root, repository, labels, options.prune)
+            changes = transport.push(options.place, root, repository, labels, options.prune, **more)
         else:
-            changes = transport.pull(options.place, root, repository)
+            changes = transport.pull(options.place, root, repository, **more)
     except transport.AbsentError as error:
         if not options.if_exists:
             raise
@@ -112,8 +117,8 @@ def _transport(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from gallery_recorder.render import single
 
-    with tempfile.TemporaryDirectory() as scratch:
-        project = single.Single(_where(options), Path(scratch), options.recordings)
+    with TemporaryFolder() as scratch:
+        project = single.Single(_where(options), scratch, options.recordings)
         for page in project.pages(options.names, options.place):
             if options.to:
                 print(project.export(page, options.output))

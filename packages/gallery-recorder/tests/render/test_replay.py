@@ -10,6 +10,7 @@ import msgspec
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, Figure, GpuFacts, GpuState, Image
 from gallery_recorder.testing import processes, small_gallery

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
+
 from gallery_recorder.run import process
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import SECOND, Room

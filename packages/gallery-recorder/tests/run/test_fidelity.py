@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from gallery_recorder.render import markup
 from gallery_recorder.store import recording
 from gallery_recorder.testing.projects import Gallery

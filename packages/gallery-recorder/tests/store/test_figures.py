@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from gallery_recorder.store.figures import NotKeptError, figures_of
 from gallery_recorder.store.format import Figure, Html, Image, Video
 

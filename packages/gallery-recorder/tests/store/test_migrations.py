@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder.store import migrations, recording
 from gallery_recorder.store.format import SCHEMA, Figure, Html, Image
 from gallery_recorder.store.reading import ReadingError

@@ -4,6 +4,7 @@ import shutil
 import sys
 
 import pytest
+
 from gallery_recorder.store import transport
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import Gallery, Room

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import (
     SCHEMA,

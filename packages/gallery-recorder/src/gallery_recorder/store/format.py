@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypedDict
 from unicodedata import normalize
 
@@ -269,6 +269,11 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
+def date_of(text: str) -> datetime:
+    """The date and time in the *text* of a recording; ValueError if there is no such date."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
 def encode(recording: Recording) -> bytes:
     """The content of ``recording.json``, without the empty fields of blocks."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
@@ -318,7 +323,7 @@ def files_shown(block: Block) -> list[str]:
 def is_date(text: str) -> bool:
     """Whether *text* is a date as recordings have it."""
     try:
-        datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+        date_of(text)
     except ValueError:
         return False
     return True

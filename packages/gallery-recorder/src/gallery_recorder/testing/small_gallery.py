@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import (
