@@ -21,6 +21,7 @@ A title
 
 print("recorded once")
 '''
+INDEX = "Small\n=====\n\n.. toctree::\n\n   gallery/index\n"
 CONF = """
 extensions = ["sphinx_gallery.gen_gallery"]
 sphinx_gallery_conf = {"examples_dirs": "../examples", "gallery_dirs": "gallery"}

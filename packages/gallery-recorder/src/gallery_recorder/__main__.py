@@ -19,9 +19,8 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, format, lock, recording, status, transport
+from gallery_recorder.store import compare, lock, recording, status, transport
 from gallery_recorder.store.lock import folders_locked
-from gallery_recorder.store.recording import RecordingError
 from gallery_recorder.temporary import TemporaryFolder
 
 
@@ -87,22 +86,6 @@ def _prune(options: argparse.Namespace) -> int:
             recording.remove(folder, next(root for root in roots if root in folder.parents))
     print(f"Deleted: {len(orphans)}")
     return 0
-
-
-def _migrate(options: argparse.Namespace) -> int:
-    plan_roots = [] if options.recordings else reader.read(_where(options)).settings.roots
-    migrated: list[bool] = []
-    damaged = 0
-    for root in plan_roots or [options.recordings]:
-        for folder in recording.all_recordings(root):
-            try:
-                with folders_locked(root):
-                    migrated.append(recording.migrate(folder))
-            except RecordingError as error:
-                damaged = _complain(error, 1)
-    already = len(migrated) - sum(migrated)
-    print(f"{sum(migrated)} migrated, {already} already of schema {format.SCHEMA}")
-    return damaged
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -249,15 +232,6 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     prune.set_defaults(command=_prune)
     _add(prune, *_PROJECT)
-
-    migrate = verbs.add_parser(
-        "migrate",
-        help="rewrite recordings of older versions in the current format",
-        description="Rewrite recordings of older versions in the current format. This is optional: "
-        "every version reads the recordings of all versions before it.",
-    )
-    migrate.set_defaults(command=_migrate)
-    _add(migrate, *_PROJECT)
 
     comparing = verbs.add_parser("compare", help="compare all outputs of recordings")
     text = "a recording, or a folder of recordings"

@@ -4,6 +4,7 @@ import os
 import subprocess
 
 import pytest
+
 from gallery_recorder.run import copies
 from gallery_recorder.testing.projects import Gallery
 

@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic

@@ -4,6 +4,7 @@ import shutil
 
 import msgspec
 import pytest
+
 from gallery_recorder.run import subset
 from gallery_recorder.store import atomic, recording, status, transport
 from gallery_recorder.store.recording import LaterFailure, RecordingError

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 
 import msgspec
 import pytest
+
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic, lock, recording, transport

@@ -19,7 +19,7 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import Script, ScriptError, key_of
-from gallery_recorder.store import atomic, format, migrations, reading
+from gallery_recorder.store import atomic, format, images, migrations, reading
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.reading import NewerError, ReadingError
 
@@ -123,8 +123,8 @@ class LaterFailure(msgspec.Struct, frozen=True):
     ``key`` is that of the newer code; ``text`` is the message for readers.
     """
 
-    key: str
-    recorded: str
+    key: format.Sha256
+    recorded: format.Date
     text: str
 
     def save(self, folder: Path) -> None:
@@ -137,11 +137,16 @@ def _failure_path(folder: Path) -> Path:
 
 
 def later_failure(folder: Path, script: Script) -> LaterFailure | None:
-    """The failure of the current code of *script* beside the recording in *folder*."""
+    """The failure of the current code of *script* beside the recording in *folder*.
+
+    RecordingError if its file is damaged.
+    """
     if not (path := _failure_path(folder)).is_file():
         return None
     try:
         found = reading.load(path, LaterFailure)
+        if not format.is_date(found.recorded):
+            raise ReadingError(f"{path}: `recorded`: {found.recorded} is not a date")
     except ReadingError as error:
         raise RecordingError(f"{error}; remove the file") from error
     return found if is_current(found.key, script) else None
@@ -170,11 +175,11 @@ def of_script(
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
             made = at.load(checks)
+            later = later_failure(at.folder, script)
         except RecordingError as error:
             found.append(Found(at, "damaged", error=error))
             continue
         state = "current" if is_current(made.key, script) else "stale"
-        later = later_failure(at.folder, script)
         failed = state == "current" and made.run.status == "failed" and not may_fail
         failed = failed or (state == "stale" and later is not None)
         found.append(Found(at, "failed" if failed else state, made, later=later))
@@ -212,7 +217,7 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
         if folder.is_symlink():
             raise ReadingError(_LINK.format("its folder"))
         atomic.finish_interrupted_replacement(folder)
-        content = reading.read_file(folder / FILE_NAME)
+        content = reading.read_file(folder / FILE_NAME, reading.MAX_JSON)
         recording = migrations.read(content)
         remedy = "restore it with git"
         if recording.key != key_of(block.key for block in recording.blocks):
@@ -235,11 +240,15 @@ def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
     for parent in sorted(inside):
         if (folder / parent).is_symlink():
             yield f"`files`: {_LINK.format(parent)}"
+    shown = {name for block in recording.blocks for name in format.files_shown(block)}
+    shown.add(recording.thumbnail or "")
     for name, sha256 in recording.files.items():
         try:
             content = reading.read_file(folder / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 yield f"`files`: {name} is not the file that was recorded"
+            elif name in shown:
+                images.check(name, content)
         except ReadingError as error:
             yield f"`files`: {name} {error}"
 
@@ -304,15 +313,3 @@ def is_orphan(place: Sequence[str], labels: Container[str]) -> bool:
     """Whether *place*, a recording's path below a root, belongs to no example of these *labels*."""
     _, *rest = place
     return "/".join(rest) not in labels and "/".join(rest[1:]) not in labels  # with a variant
-
-
-def migrate(folder: Path) -> bool:
-    """Rewrite the recording in *folder* in the current schema; return whether that was needed.
-
-    RecordingError if the recording is damaged.
-    """
-    made, path = load(folder), folder / FILE_NAME
-    if migrations.schema_of(path.read_bytes()) == format.SCHEMA:
-        return False
-    atomic.write(path, format.encode(made))
-    return True
