@@ -66,7 +66,7 @@ class ProjectCopy:
     def _copy_folder(self, source: str, target: str, in_own: bool) -> None:
         if not os.path.isdir(target):
             os.mkdir(target)
-        for entry in os.scandir(source):
+        for entry in _entries(source):
             if self._is_left_out(entry):
                 continue
             place = os.path.join(target, entry.name)
@@ -86,7 +86,7 @@ class ProjectCopy:
         """Copy from the folder *source* only what is in our own folders; link the rest."""
         if not os.path.isdir(target):
             os.mkdir(target)
-        for entry in os.scandir(source):
+        for entry in _entries(source):
             place = os.path.join(target, entry.name)
             if self._is_left_out(entry):
                 continue
@@ -112,19 +112,21 @@ class ProjectCopy:
 
     def _copy_file(self, source: str, target: str) -> None:
         """Copy a file; what cannot be copied is linked, and a link leads to the copy, too."""
-        status = os.lstat(source)
-        if stat.S_ISLNK(status.st_mode):
-            os.symlink(self._counterpart(os.path.realpath(source)), target)
-        elif not stat.S_ISREG(status.st_mode):
-            return  # a socket or a pipe
-        elif status.st_size > _LARGE:
-            self._linked[source] = _state(status)
-            os.symlink(source, target)
-        else:
-            try:
-                shutil.copy(source, target)
-            except PermissionError:  # the example cannot read it, either
+        try:
+            status = os.lstat(source)
+            if stat.S_ISLNK(status.st_mode):
+                os.symlink(self._counterpart(os.path.realpath(source)), target)
+            elif not stat.S_ISREG(status.st_mode):
+                return  # a socket or a pipe
+            elif status.st_size > _LARGE:
+                self._linked[source] = _state(status)
                 os.symlink(source, target)
+            else:
+                shutil.copy(source, target)
+        except PermissionError:  # the example cannot read it, either
+            os.symlink(source, target)
+        except FileNotFoundError:  # it was removed meanwhile, such as a lock
+            return
 
     def _counterpart(self, path: str) -> str:
         """The path of the copy of *path*; *path* itself if it is not in the project."""
@@ -201,6 +203,14 @@ def _remove(path: str) -> None:
         atomic.remove(Path(path))
     else:
         os.remove(path)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """The entries of *folder*; none if it was removed meanwhile or cannot be read."""
+    try:
+        return [*os.scandir(folder)]
+    except (FileNotFoundError, PermissionError):
+        return []
 
 
 def _states(folder: str) -> Iterator[tuple[str, _State]]:

@@ -26,7 +26,7 @@ import psutil
 
 from gallery_recorder.project.galleries import Project, ProjectError, Where, decode, encode
 from gallery_recorder.run import copies, environment, protocol
-from gallery_recorder.run.protocol import BlockStarted, Failure, Run
+from gallery_recorder.run.protocol import END_ORPHANS, BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
@@ -114,6 +114,12 @@ class Client:
             self._reason = None if answer.isdecimal() else answer or "ended its process"
             return self._reason
 
+    def end_orphans(self) -> None:
+        """Have the server end the processes of an example that killed its supervisor."""
+        with self._lock, contextlib.suppress(OSError):
+            self._control.sendall(END_ORPHANS)
+            self._answers.readline()
+
     def __enter__(self) -> "Client":
         return self
 
@@ -150,7 +156,8 @@ def execute(
     if not workspace.tree.exists():
         copies.of_run(run, workspace.tree)
     workspace.order.write_bytes(encode(run))
-    reading, writing = os.pipe()
+    # Opened for writing, too, so that it has a writer also between two events.
+    reading = os.open(workspace.events, os.O_RDWR | os.O_NONBLOCK)
     life, its = socket.socketpair()
     with (
         Client(run.where, run) as alone,  # starts where it is needed
@@ -159,12 +166,13 @@ def execute(
         open(workspace.stdout, "ab") as stdout,
         open(workspace.stderr, "ab") as stderr,
     ):
-        with its, open(writing, "wb"):
-            given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
+        with its:
+            given = [its.fileno(), stdout.fileno(), stderr.fileno()]
             reason = server.fork(workspace, given) if server else ""
             if reason:
                 listen(f"conf.py {reason}, so each example reads it again")
             if reason is not None:
+                server = alone
                 alone.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
@@ -176,6 +184,8 @@ def execute(
             raise
         finally:
             watched.end()
+            if watched.lost_supervisor and server:
+                server.end_orphans()
     made = _result(run, workspace)
     if made.run.status == "failed" and not run.example.may_fail:
         raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
@@ -183,7 +193,13 @@ def execute(
 
 
 def _result(run: Run, workspace: Workspace) -> Recording:
-    made = decode(workspace.result.read_bytes(), Recording)
+    try:
+        made = decode(workspace.result.read_bytes(), Recording)
+    except msgspec.DecodeError as error:
+        raise protocol.ExampleFailedError(
+            f"gave a result that is not a recording: {error}",
+            "Undo in the example what it replaces in modules of Python, such as time or json.",
+        ) from error
     run.check(made)
     return made
 
@@ -197,6 +213,7 @@ class _Watched:
         self.at: BlockStarted | None = None
         self.ended: protocol.Ended | None = None
         self.unread = b""
+        self.lost_supervisor = False
         limit = run.timeout
         cause = f"ran longer than its time limit of {limit:g} s"
         remedy = "Raise the limit with --timeout, or in the example with "
@@ -223,6 +240,7 @@ class _Watched:
                     self._hear(line, listen)
             elif self.life in ready:  # the supervisor was killed, and the worker with it
                 self.ended = protocol.Ended(-signal.SIGKILL)
+                self.lost_supervisor = True
             elif self._is_gone() and not select.select([events], [], [], 0)[0]:
                 assert self.began is not None
                 whose = f"{self.began.wrapper}, with which conf.py wraps generate_file_rst"
@@ -276,7 +294,8 @@ class _Watched:
         if status > 0 and self.at is None:
             self._fail("could not be started", "Correct the cause that the messages above name.")
         if status or not self.workspace.result.exists():
-            remedy = "Remove the call of os._exit or os.exec: an example must reach its end."
+            remedy = "Find what ended it before its last line, such as os._exit, os.exec or a C "
+            remedy += "library that calls exit."
             self._fail(f"ended its process with status {status}", remedy)
         if left:
             self._fail(

@@ -11,10 +11,11 @@ import signal
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -164,6 +165,7 @@ class _Recorder:
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
+        self._names = Counter(example.name for example in plan.examples)
         self._copies: list[ProjectCopy] = []  # which no example uses now
         self._making_copies = threading.Lock()
         self._open = contextlib.ExitStack()  # the locks and folders of the copies
@@ -180,7 +182,7 @@ class _Recorder:
             else:
                 self._finished(example, decided)
         last = self.last
-        expected = {self.plan.label(example): last[example.path] for example, _ in waiting}
+        expected = {self._name(example): last[example.path] for example, _ in waiting}
         # First those that need several GPUs, while all are free; then the longest. An example
         # without a recording may be the longest.
         waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
@@ -190,7 +192,7 @@ class _Recorder:
         def record_next(_: int) -> None:
             for example, script in items:  # all threads take examples from one iterator
                 with self.places.taken(self._gpus(script) or 1) as gpus:
-                    self.progress.started(self.plan.label(example))
+                    self.progress.started(self._name(example))
                     self._finished(example, self._record_one(example, script, gpus))
 
         jobs = self.engine.jobs
@@ -210,6 +212,10 @@ class _Recorder:
         if not atomic.first_link(self.root, self.folder.relative_to(self.root)):
             workspace.remove_leftovers(self.folder, self.progress.note)
 
+    def _name(self, example: Example) -> str:
+        """The name of *example* in messages, with its gallery where the name is not unique."""
+        return example.name if self._names[example.name] == 1 else example.label
+
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
@@ -223,7 +229,7 @@ class _Recorder:
 
     def _decide(self, example: Example) -> Script | Outcome:
         """The script if it must be executed, or else the outcome."""
-        name = self.plan.label(example)
+        name = self._name(example)
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
@@ -254,11 +260,7 @@ class _Recorder:
 
     def _take_over(self, example: Example, script: Script) -> bool:
         """Move here the recording of an example that is gone and had the same code."""
-        labels = {example.label for example in self.plan.examples}
-        for folder in recording.all_recordings(self.folder):
-            place = folder.relative_to(self.root).parts
-            if not recording.is_orphan(place, labels):
-                continue
+        for folder in self._orphans:
             with contextlib.suppress(RecordingError):
                 made = recording.load(folder)
                 if recording.is_current(made.key, script) and made.run.status == "passed":
@@ -269,8 +271,16 @@ class _Recorder:
                         now = recording.moved(folder, made, script, at.recording)
                         recording.save(now, at.recording, self._location(example).folder)
                         recording.remove(folder, self.root)
+                    self._orphans.remove(folder)
                     return True
         return False
+
+    @cached_property
+    def _orphans(self) -> list[Path]:
+        """The folders of recordings here that belong to no example."""
+        labels = {example.label for example in self.plan.examples}
+        folders = [*recording.all_recordings(self.folder)]
+        return [f for f in folders if recording.is_orphan(f.relative_to(self.root).parts, labels)]
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
         """The recording in *found* that a new one would replace."""
@@ -289,7 +299,7 @@ class _Recorder:
 
     def _record_one(self, example: Example, script: Script, gpus: Sequence[Gpu]) -> Outcome:
         """Record *example* on *gpus*; return the outcome, whatever happens."""
-        name = self.plan.label(example)
+        name = self._name(example)
 
         def waiting(whom: str, does: str) -> None:
             self.progress.update(name, f"waits: {whom} {does}")
@@ -318,7 +328,7 @@ class _Recorder:
             why = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
         except OSError as error:
             remedy = "Free space on the disk or correct the permissions, then record it again."
-            why = Failure(f"cannot be written: {error}", remedy)
+            why = Failure(f"its recording in {self.folder} cannot be written: {error}", remedy)
         except Exception:  # a fault of the recorder must not stop the other examples
             cause = f"the recorder itself failed; please report this:\n{traceback.format_exc()}"
             why = Failure(cause, "")
@@ -355,7 +365,7 @@ class _Recorder:
     def _execute(
         self, example: Example, script: Script, gpus: Sequence[Gpu], own: Found | None
     ) -> Outcome:
-        name, location = self.plan.label(example), self._location(example)
+        name, location = self._name(example), self._location(example)
         limit = needs.timeout_of(script, self.settings.limits["seconds"])
         run = Run(
             example=example,

@@ -32,6 +32,7 @@ class Workspace:
         self.recording = folder / "recording"
         self.order = folder / "order.json"
         self.result = folder / "result.json"
+        self.events = folder / "messages"  # a named pipe to the recorder
         self.finished = folder / "finished.jsonl"  # a line for each finished block
         self.stdout = folder / "stdout"
         self.stderr = folder / "stderr"
@@ -42,6 +43,7 @@ class Workspace:
         for path in (self.folder, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
+        os.mkfifo(self.events, 0o600)
         for path in (self.stack, self.stdout, self.stderr, self.finished):
             path.touch()
 
