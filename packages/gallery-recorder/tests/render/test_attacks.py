@@ -60,6 +60,7 @@ def change(folder, edit):
     """Let *edit* change the JSON of the recording in *folder*."""
     path = folder / "recording.json"
     content = json.loads(path.read_text())
+    content.pop("sha256", None)  # of the text as it was
     edit(content)
     path.write_text(json.dumps(content))
 

@@ -1,5 +1,6 @@
 """A recording with any value changed is refused in one line, or its page shows text as text."""
 
+import json
 import os
 import random
 import shutil
@@ -103,7 +104,9 @@ def loaded(folder):
 
 def test_each_value_of_a_recording_may_be_anything(folder, docutils_with_sphinx_names):
     path = folder / "recording.json"
-    content = path.read_bytes()
+    # Without the hash of the text, which would refuse each of them.
+    made = {n: v for n, v in json.loads(path.read_text()).items() if n != "sha256"}
+    content = json.dumps(made).encode()
     assert not unexpected(shown(recording.load(folder)))
     mutants = list(hostile.mutants(content))
     random.Random(1).shuffle(mutants)

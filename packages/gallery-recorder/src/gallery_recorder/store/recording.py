@@ -226,6 +226,8 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
             raise ReadingError(fault)
         for check in checks:
             check(folder, recording)
+        if not format.is_as_encoded(content):
+            raise ReadingError("is not the text that was recorded: `sha256` does not match it")
     except NewerError as error:  # the recorder looks for this cause
         text = f"{folder / FILE_NAME}: {error}; install a newer gallery-recorder"
         raise RecordingError(text) from error
