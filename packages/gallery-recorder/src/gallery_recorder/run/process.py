@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO, NoReturn
 
@@ -55,6 +56,7 @@ class Client:
         """A server for *where*; for a run *alone*, its worker reads conf.py and the server not."""
         self.where, self._alone = where, alone
         self._lock = threading.Lock()
+        self._supervisors: dict[Path, int] = {}  # by the folders of their workspaces
         self._reason: str | None = None  # why the server cannot fork for examples
 
     @cached_property
@@ -111,13 +113,18 @@ class Client:
                 answer = self._answers.readline().decode().strip()
             except OSError:
                 answer = ""
-            self._reason = None if answer.isdecimal() else answer or "ended its process"
+            if answer.isdecimal():
+                self._supervisors[workspace.folder] = int(answer)
+                self._reason = None
+            else:
+                self._reason = answer or "ended its process"
             return self._reason
 
-    def end_orphans(self) -> None:
+    def end_orphans(self, workspace: Workspace) -> None:
         """Have the server end the processes of an example that killed its supervisor."""
+        supervisor = self._supervisors[workspace.folder]
         with self._lock, contextlib.suppress(OSError):
-            self._control.sendall(END_ORPHANS)
+            self._control.sendall(END_ORPHANS + str(supervisor).encode())
             self._answers.readline()
 
     def __enter__(self) -> "Client":
@@ -185,7 +192,7 @@ def execute(
         finally:
             watched.end()
             if watched.lost_supervisor and server:
-                server.end_orphans()
+                server.end_orphans(workspace)
     made = _result(run, workspace)
     if made.run.status == "failed" and not run.example.may_fail:
         raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")

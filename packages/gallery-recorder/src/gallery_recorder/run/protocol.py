@@ -13,8 +13,8 @@ from gallery_recorder.project.galleries import Example, Where, encode
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.store.format import Block, Recording
 
-#: The request to the server to end processes whose supervisor was killed.
-END_ORPHANS = b"end orphans"
+#: The beginning of the request to the server to end processes of a killed supervisor, its number.
+END_ORPHANS = b"end orphans of "
 
 
 class Run(msgspec.Struct, frozen=True):

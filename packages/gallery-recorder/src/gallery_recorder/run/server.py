@@ -26,7 +26,8 @@ from typing import Any, NoReturn
 from gallery_recorder import seam
 from gallery_recorder.project import reader
 from gallery_recorder.project.galleries import ProjectError, Where, decode, encode
-from gallery_recorder.run import environment, gpus, ranks, supervisor, worker
+from gallery_recorder.project.script import ScriptError, load_script
+from gallery_recorder.run import environment, gpus, provenance, ranks, supervisor, worker
 from gallery_recorder.run.protocol import END_ORPHANS, Channel, Run
 from gallery_recorder.run.workspace import Workspace
 
@@ -80,8 +81,8 @@ class _Server:
         request, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 3)
         if not request:
             return False
-        if request == END_ORPHANS:
-            self._end_orphans()
+        if request.startswith(END_ORPHANS):
+            self._end_orphans(int(request.removeprefix(END_ORPHANS)))
             self._control.sendall(b"0\n")
             return True
         workspace = Workspace(*map(Path, json.loads(request)))
@@ -112,6 +113,10 @@ class _Server:
                 return f"sets {early[0]}, which a process reads when it starts"
             os.environ.update(chosen)  # libraries read them when they are loaded
             seam.import_matplotlib()
+            # What each example would do again: the first use of regular expressions compiles them.
+            provenance.prepare()
+            with contextlib.suppress(ScriptError):
+                _ = load_script(run.example.path).key
             gc.freeze()
         if gpus.uses_gpu():
             return "uses the GPU, for example with torch.cuda.is_available()"
@@ -129,9 +134,11 @@ class _Server:
         finally:
             os._exit(status)
 
-    def _end_orphans(self) -> None:
-        """End what an example left that killed its supervisor."""
-        self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
+    def _end_orphans(self, killed: int) -> None:
+        """End what an example left that *killed* its supervisor."""
+        if killed in self.children:
+            os.waitpid(killed, 0)  # only then are its children this process's
+            self.children.remove(killed)
         supervisor.end_descendants(0.0, self.children | self._own_children)
 
     def _work(self, workspace: Workspace, stdout: int, stderr: int) -> int:
