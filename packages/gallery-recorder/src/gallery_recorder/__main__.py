@@ -64,7 +64,10 @@ def _record(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     plan = _noted(reader.read(_where(options)))
     rows = status.rows(plan, options.recordings)
-    status.show(rows, options.only, options.sizes)
+    if options.why:
+        status.show_why(rows, options.only)
+    else:
+        status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
     lacking = status.lacking(rows, preferred) if options.check else None
     return _complain(lacking, 1) if lacking else 0
@@ -229,6 +232,8 @@ def parser() -> argparse.ArgumentParser:
     listing.set_defaults(command=_status)
     _add(listing, *_PROJECT)
     listing.add_argument("--only", choices=status.STATES, help="list only examples in this state")
+    text = "say in a line why an example is not current, or what is different on this machine"
+    listing.add_argument("--why", action="store_true", help=text)
     listing.add_argument("--sizes", action="store_true", help="show the size of each recording")
     listing.add_argument(
         "--check",

@@ -54,7 +54,7 @@ def test_scripts_are_those_of_sphinx_gallery(tmp_path):
         "more/examples/plot_a.py",
     ]
     found = read(make(tmp_path, files=files))
-    assert [(e.source, e.pages, e.executed, e.may_fail) for e in found.examples] == [
+    assert [(e.source, e.pages, e.executed, e.expected_to_fail) for e in found.examples] == [
         ("examples/other.py", "auto", False, False),
         ("examples/plot_a.py", "auto", True, False),
         ("examples/plot_b.py", "auto", True, False),

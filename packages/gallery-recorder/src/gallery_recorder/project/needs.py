@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import msgspec
 from packaging.version import Version
 
+from gallery_recorder import seam
 from gallery_recorder.project.script import Script, ScriptError
+from gallery_recorder.project.settings import plain
+
+#: The setting of a block for the methods that show its last expression.
+CAPTURE = "capture_repr_block"
 
 _NEED = re.compile(
     r"compute_capability\s*>=\s*(\d+\.\d+)|memory\s*>=\s*(\d+)\s*GB"
@@ -55,6 +60,20 @@ def launcher_of(script: Script, default: tuple[str, ...]) -> tuple[str, ...]:
             f"{script.source}: sphinx_gallery_launcher = {value!r} is not a command. Write for "
             'example: # sphinx_gallery_launcher = "torchrun --nproc-per-node=2"'
         ) from error
+
+
+def captured(script: Script, default: str) -> tuple[str, ...]:
+    """For each code block of *script*, the methods that show its last expression, as a text.
+
+    *default* is the text of sphinx-gallery's setting ``capture_repr``.
+    """
+    if "capture_repr" in script.settings:
+        default = plain(script.settings["capture_repr"])
+    found = []
+    for code in script.code:
+        own = seam.settings_in(code.block.content)
+        found.append(plain(own[CAPTURE]) if CAPTURE in own else default)
+    return tuple(found)
 
 
 def needs_of(script: Script) -> list[str]:

@@ -15,8 +15,10 @@ from sphinx.errors import ExtensionError, SphinxError
 from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder import seam
-from gallery_recorder.project import settings
+from gallery_recorder.project import inputs, settings
 from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
+from gallery_recorder.project.inputs import InputRules
+from gallery_recorder.project.settings import Settings
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -109,12 +111,39 @@ def examples_of(app: Any) -> list[Example]:
                     name=_name(path, root),
                     pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
                     executed=path.suffix == ".py" and seam.is_executed(path, conf),
-                    may_fail=conf["only_warn_on_example_error"]
-                    or seam.is_expected_to_fail(path, conf),
+                    expected_to_fail=seam.is_expected_to_fail(path, conf),
+                    failure_only_warns=bool(conf["only_warn_on_example_error"]),
                 )
                 for path in seam.scripts_in(root / section, conf)
             ]
     return found
+
+
+def input_rules(app: Any, said: Settings, base: Path) -> InputRules:
+    """Which files of the project can be inputs; *base* is the folder of conf.py."""
+    copies = {
+        inputs.relative(copy, base): inputs.relative(source, base)
+        for copy, source in said.sources.items()
+    }
+    folders = [inputs.relative(root, base) for root, _ in seam.galleries(app)]
+    folders += copies.values()
+    named: list[str] = []
+    patterns: list[str] = []
+    for entry in said.inputs:
+        is_folder = (base / entry).is_dir()
+        (named if is_folder else patterns).append(inputs.relative(entry, base))
+    never = {"conf", *app.config.extensions}
+    for name in (*said.probes, *said.filters):
+        parts = name.split(".")
+        never |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return InputRules(
+        base=base,
+        folders=tuple(dict.fromkeys([*folders, *named])),
+        named=tuple(named),
+        copies=copies,
+        patterns=tuple(patterns),
+        never=tuple(sorted(never)),
+    )
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
@@ -142,7 +171,16 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
         with seam.only_reading():
             app: Any = _read_app(where, scratch)
             said = settings.read(app.config, where.conf or Path.cwd())
-            return app, Project(where, tuple(examples_of(app)), said, tuple(app.missing))
+            base = where.conf or Path(os.path.commonpath(where.folders or [Path.cwd()]))
+            project = Project(
+                where=where,
+                examples=tuple(examples_of(app)),
+                settings=said,
+                missing=tuple(app.missing),
+                inputs=input_rules(app, said, base),
+                changing_outputs=settings.changing_outputs(app.config.sphinx_gallery_conf),
+            )
+            return app, project
     except (Exception, SystemExit) as error:
         raise ProjectError(_reason(error, where)) from error
 

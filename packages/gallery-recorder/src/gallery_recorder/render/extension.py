@@ -46,11 +46,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     seam.check()
     app.setup_extension("sphinx_gallery.gen_gallery")
-    seam.generate_with(app, _begin)
+    execution: dict[str, Any] = {}
+    seam.generate_with(app, partial(_begin, execution))
     settings.register(app)
     app.add_domain(GalleryDomain)
     reading = ExitStack()
-    app.connect("config-inited", partial(_configure, reading), priority=5)
+    app.connect("config-inited", partial(_configure, reading, execution), priority=5)
     # sphinx-gallery reads its settings at 10.
     app.connect("config-inited", lambda *_: reading.close(), priority=11)
     app.connect("build-finished", _summarize, priority=10)  # before sphinx-gallery
@@ -61,7 +62,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 5}
 
 
-def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
+def _configure(reading: ExitStack, execution: dict[str, Any], app: Sphinx, config: Any) -> None:
+    """Take the settings of the *execution* out of sphinx-gallery's, since a build has none."""
     with _ending():
         roots = settings.read(config, Path(app.confdir)).roots
     # Files of recordings are not pages, whatever their names.
@@ -70,6 +72,8 @@ def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
         conf["show_memory"] = partial(_unmeasured)  # Sphinx cannot pickle a plain function
+    for name in _NO_EXECUTION:
+        execution[name] = conf.get(name, seam.default(name))
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     reading.enter_context(seam.only_reading(conf.get("pypandoc")))
     # The project's own styles come after the engine's and override them.
@@ -92,7 +96,7 @@ def _unmeasured(function: Any) -> tuple[float, Any]:
     return 0.0, function()
 
 
-def _begin(app: Sphinx) -> None:
+def _begin(execution: dict[str, Any], app: Sphinx) -> None:
     """Let sphinx-gallery make the pages whose script, recording or settings changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
     domain.before = before = load(app)
@@ -102,7 +106,7 @@ def _begin(app: Sphinx) -> None:
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
         with _ending():
-            now.selection = selection.choose(app, before.selection, examples)
+            now.selection = selection.choose(app, before.selection, examples, conf | execution)
         main = now.selection.main
         now.stamps = {page.docname: f"{page.stamp} {said}" for page in main}
         unchanged = {

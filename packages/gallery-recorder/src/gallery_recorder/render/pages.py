@@ -84,12 +84,11 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     record = _reference(page.docname, "ref", page.shown.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
     if page.is_stale:
-        changed = sum(block is None or block.key != code.key for code, block in page.outputs)
         commit = f", from commit {made.provenance.commit[:12]}" if made.provenance.commit else ""
         yield _banner(
-            f"{changed} of {len(page.outputs)} code blocks have changed since they were executed. "
-            f"The outputs are of the older code, recorded on {made.provenance.device} on "
-            f"{labels.readable_date(made.run.recorded)}{plain(commit)}."
+            f"Out of date: {plain(page.why_stale)}. The outputs were recorded before, on "
+            f"{plain(made.provenance.device)} on {labels.readable_date(made.run.recorded)}"
+            f"{plain(commit)}."
         )
     elif not made.timed and made.run.status == "passed":
         yield _banner(

@@ -20,13 +20,14 @@ from sphinx.util import logging
 
 from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import commands, needs, settings
+from gallery_recorder.project import commands, needs, reader, settings
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
 from gallery_recorder.store import migrations, recording
-from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
+from gallery_recorder.store.format import FILE_NAME, Block, Inputs, Recording, order_of
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,8 @@ class ListedRecording:
         page: the main page of its example.
         state: ``shown`` on this page, ``current`` but not shown, or ``of older code``.
         failed: whether the example failed.
+        kind, inputs: the kind of its device, and the inputs that it keeps.
+        why: what has changed since among its inputs, in words.
     """
 
     signature: str
@@ -62,6 +65,9 @@ class ListedRecording:
     failed: bool = False
     page: str = ""
     state: str = ""
+    kind: str = "cpu"
+    inputs: Inputs | None = None
+    why: tuple[str, ...] = ()
 
     @property
     def content(self) -> Recording:
@@ -72,6 +78,10 @@ class ListedRecording:
     def folder(self) -> Path:
         """The folder of its files."""
         return self.location.folder
+
+    def is_current(self, script: Script) -> bool:
+        """Whether it is of the current code of *script*, and of its inputs."""
+        return recording.is_current(self.key, script) and not self.why
 
     @property
     def place(self) -> str:
@@ -124,8 +134,15 @@ class Page:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the recording is of older code."""
-        return self.shown is not None and not recording.is_current(self.shown.key, self.script)
+        """Whether the recording is of older code or inputs."""
+        return self.shown is not None and not self.shown.is_current(self.script)
+
+    @property
+    def why_stale(self) -> str:
+        """What has changed since the shown recording was made, in words."""
+        if self.shown is None:
+            return ""
+        return recording.changed(self.script, self.recording, self.shown.why)
 
     @property
     def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
@@ -151,6 +168,8 @@ class Page:
         """Digests of the script and its recordings: pages with equal stamps are equal."""
         shown = (self.shown, *self.other_recordings) if self.shown else ()
         parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
+        if self.shown and self.shown.why:
+            parts.append(hashlib.sha256("; ".join(self.shown.why).encode()).hexdigest())
         return " ".join([*parts, self.later.recorded] if self.later else parts)
 
     @property
@@ -201,14 +220,20 @@ class Selection:
         return [page for page in self.pages.values() if not page.view]
 
 
-def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection:
+def choose(
+    app: Sphinx, before: Selection, examples: list[Example], gallery_conf: dict[str, Any]
+) -> Selection:
     """Choose the recording of each of the *examples*; skip files unchanged since *before*.
+
+    *gallery_conf* are sphinx-gallery's settings for executing examples.
 
     Raises:
         RecorderError: scripts are damaged or recordings missing, and ``gallery_unrecorded`` makes
             this an error; the message lists all of them.
     """
     said = settings.read(app.config, Path(app.confdir))
+    rules = reader.input_rules(app, said, Path(app.confdir))
+    here = Here(rules, said, settings.changing_outputs(gallery_conf))
     chosen = Selection(archives=before.archives)
     chosen.checked, damaged = _recordings(said, before.checked)
     found: dict[tuple[str, str], list[ListedRecording]] = {}
@@ -229,6 +254,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         if page.script.key == NO_CODE:
             continue  # sphinx-gallery shows it; there is nothing to execute
         items = found.get((example.gallery, example.name), [])
+        items[:] = [with_changes(item, here, page.script) for item in items]
         shown = best(page.script, items, said.devices)
         others = _others(shown, items) if shown and said.others else ()
         if shown is None and said.unrecorded == "stale":
@@ -291,7 +317,14 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
         recorded=made.run.recorded,
         timed=made.timed,
         failed=made.run.status == "failed",
+        kind=made.provenance.kind,
+        inputs=made.inputs,
     )
+
+
+def with_changes(item: ListedRecording, here: Here, script: Script) -> ListedRecording:
+    """The recording *item* of *script* with what has changed since."""
+    return replace(item, why=here.changes(item.inputs, item.kind, script).stale)
 
 
 def _page(example: Example, known: Page | None) -> Page:
@@ -315,7 +348,7 @@ def best(
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded
 
-    fits = (item for item in found if script is None or recording.is_current(item.key, script))
+    fits = (item for item in found if script is None or item.is_current(script))
     return min(sorted(fits, key=age, reverse=True), key=rank, default=None)
 
 
@@ -324,7 +357,10 @@ def _others(shown: ListedRecording, found: list[ListedRecording]) -> tuple[Liste
     places = {
         item.location.place: item
         for item in sorted(found, key=lambda item: (item.location.place, item.recorded))
-        if item.key == shown.key and item.timed and item.location.place != shown.location.place
+        if item.key == shown.key
+        and item.why == shown.why
+        and item.timed
+        and item.location.place != shown.location.place
     }
     return tuple(places.values())
 
@@ -340,6 +376,8 @@ def _listed(
             state = "shown" if is_shown else "current"
             if not recording.is_current(item.key, page.script):
                 state = "of older code"
+            elif item.why:
+                state = "of older inputs"
             if item.timed or is_shown:
                 items.append(replace(item, page=page.docname, state=state))
 

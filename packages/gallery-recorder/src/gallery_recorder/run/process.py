@@ -172,7 +172,7 @@ def execute(
         finally:
             watched.end()
     made = _result(run, workspace)
-    if made.run.status == "failed" and not run.example.may_fail:
+    if made.run.status == "failed" and not run.example.expected_to_fail:
         raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
     return made
 

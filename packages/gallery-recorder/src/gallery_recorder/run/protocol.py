@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from gallery_recorder.project.galleries import Example, Where
+from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.store.format import Block, Recording
 
@@ -29,6 +30,8 @@ class Run(msgspec.Struct, frozen=True):
     visible: dict[str, str] = {}  # the variables that show the worker its GPUs and no other
     launcher: tuple[str, ...] = ()  # the command that starts its ranks
     commit: str | None = None  # of the project
+    inputs: InputRules = InputRules()
+    changing_outputs: dict[str, str] = {}  # settings of sphinx-gallery, as texts
 
     def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* in conf.py."""

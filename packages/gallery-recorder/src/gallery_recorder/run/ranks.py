@@ -110,7 +110,7 @@ def main(folder: str, tmp: str) -> int:
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
     events = os.open(path, os.O_WRONLY | (os.O_CREAT if rank != "0" else 0), 0o600)
     status = worker.main(run, workspace, events, None)
-    if not status and not run.example.may_fail:  # by its status, a failure ends all ranks
+    if not status and not run.example.expected_to_fail:  # by its status, a failure ends all ranks
         made = decode(workspace.result.read_bytes(), Recording)
         status = int(made.run.status == "failed")
     return status

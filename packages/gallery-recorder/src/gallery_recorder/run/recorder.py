@@ -29,9 +29,11 @@ from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, Stop
 from gallery_recorder.store import recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.lock import locked
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
+from gallery_recorder.store.status import PASSED
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class _Recorder:
         besides = {*self.settings.roots, Path(os.path.realpath(self.root))}
         given = os.environ.get("GALLERY_COMMIT")  # for a copy of the project without git
         self.commit = given or provenance.commit_of(plan.top, besides)
+        self.here = Here.of(plan)
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
@@ -219,14 +222,18 @@ class _Recorder:
             return Outcome(name, "current", "has no code to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
-        found = recording.of_script(script, example.may_fail, self.roots)
+        found = recording.of_script(script, example.expected_to_fail, self.roots, here=self.here)
         own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
             return Outcome(name, "failed", str(own.error))
-        enough = {"current", "stale"} if self.settings.unrecorded == "stale" else {"current"}
+        enough = {"current", "passed"}
+        if self.settings.unrecorded == "stale":
+            enough.add("stale")
         if self.options.missing and any(one.state in enough for one in found):
             return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
+            if own and own.state == "passed":
+                return Outcome(name, "failed", PASSED)
             return Outcome(name, "current", "the recording matches the code")
         if own is None and not self.options.force and self._take_over(example, script):
             return Outcome(name, "current", "took the recording of a renamed example")
@@ -258,7 +265,7 @@ class _Recorder:
     def _is_done(self, example: Example, own: Found | None) -> bool:
         """Whether the existing recording is good enough."""
         forced = self.options.force or example.path in self.doubtful
-        return bool(own and own.state == "current" and not forced)
+        return bool(own and own.state in ("current", "passed") and not forced)
 
     def _gpus(self, script: Script) -> int:
         return needs.gpus_of(script) if self.engine.gpu else 0
@@ -280,7 +287,9 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not started")
-                found = recording.of_script(script, example.may_fail, [self.root])
+                found = recording.of_script(
+                    script, example.expected_to_fail, [self.root], here=Here.of(self.plan)
+                )
                 own = self._own(example, found)
                 if self._is_done(example, own):
                     return Outcome(name, "current", "another recorder recorded it meanwhile")
@@ -319,6 +328,8 @@ class _Recorder:
             visible=needs.visible(gpus),
             launcher=needs.launcher_of(script, self.settings.launcher),
             commit=self.commit,
+            inputs=self.plan.inputs,
+            changing_outputs=self.plan.changing_outputs,
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
@@ -326,22 +337,41 @@ class _Recorder:
             try:
                 made = self.engine.execute(run, at, self.stop, listen)
             except ExampleFailedError as error:
-                failed, made = (
-                    error,
-                    failure.recording_of(run, script, at, error.failure, error.made),
-                )
-                if own and own.made and own.made.run.status == "passed":
-                    text = error.failure.for_readers()
-                    LaterFailure(script.key, made.run.recorded, text).save(location.folder)
-                    raise  # a failure replaces no good recording
+                failed = error
+                made = failure.recording_of(run, script, at, error.failure, error.made)
+            if made.run.status == "failed" and _is_kept(own, made, example.expected_to_fail):
+                text = failed.failure.for_readers() if failed else _text_of(made)
+                LaterFailure(script.key, made.run.recorded, text).save(location.folder)
+                if failed:
+                    raise failed
+                return Outcome(name, "current", "it failed as expected; a run that passed is kept")
             warnings = [*_warnings(made, self.settings.limits["warning"], at.recording)]
-            if own and own.made and own.state == "current" and not failed:
+            if own and own.made and not own.why and not failed:
                 warnings += _unrepeated(location.folder, own.made, at.recording, made)
             recording.save(made, at.recording, location.folder)
-        if failed and not example.may_fail:
+        if failed and not example.expected_to_fail:
             raise failed
+        if example.expected_to_fail and made.run.status == "passed":
+            return Outcome(name, "failed", PASSED)
         seconds = time.monotonic() - started
         return Outcome(name, "recorded", str(location.folder), seconds, tuple(warnings))
+
+
+def _is_kept(own: Found | None, failed: Recording, expected_to_fail: bool) -> bool:
+    """Whether the recording *own* is kept when an example has *failed*.
+
+    An expected failure replaces a recording of other code.
+    """
+    if own is None or own.made is None or own.made.run.status == "failed":
+        return False
+    return own.made.key == failed.key or not expected_to_fail
+
+
+def _text_of(failed: Recording) -> str:
+    """The failure of a recording, for readers."""
+    block = next(block for block in failed.blocks if not block.passed)
+    text = block.failure or f"This example failed:\n{block.exception or ''}"
+    return text.rstrip("\n")
 
 
 def _unrepeated(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:
@@ -363,4 +393,4 @@ def _warnings(made: Recording, limit: float, folder: Path) -> Iterator[str]:
     if after and after.throttling:
         yield f"the GPU's clocks were throttled: {', '.join(after.throttling)}"
     if made.run.status == "failed":
-        yield "failed as expected (expected_failing_examples or only_warn_on_example_error)"
+        yield "failed as expected (expected_failing_examples)"

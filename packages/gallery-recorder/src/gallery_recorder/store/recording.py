@@ -19,6 +19,7 @@ from gallery_recorder.project.commands import record_again
 from gallery_recorder.project.script import Script, key_of
 from gallery_recorder.store import atomic, format, migrations, reading
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
+from gallery_recorder.store.inputs import NO_CHANGES, Changes, Here
 from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
@@ -120,8 +121,12 @@ def later_failure(folder: Path, script: Script) -> LaterFailure | None:
 class Found:
     """A recording of an example, or the *error* of a recording that cannot be used.
 
-    ``state`` is *current*, *stale*, *failed* (the current code failed) or *damaged*; ``later`` is
-    a failure of the current code beside a good recording.
+    Attributes:
+        state: *current*, *stale*, *failed* (the current code failed), *passed* (although conf.py
+            expects it to fail) or *damaged*.
+        later: a failure of the current code beside a good recording.
+        changes: what has changed since, besides the code.
+        why: what has changed, in words; empty if the recording is of the current code and inputs.
     """
 
     at: Location
@@ -129,12 +134,21 @@ class Found:
     made: Recording | None = None
     error: RecordingError | None = None
     later: LaterFailure | None = None
+    changes: Changes = NO_CHANGES
+    why: str = ""
 
 
 def of_script(
-    script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
+    script: Script,
+    expected_to_fail: bool,
+    roots: Iterable[Path],
+    checks: Sequence[Check] = (),
+    here: Here | None = None,
 ) -> list[Found]:
-    """The recordings of *script* below *roots*; with *may_fail*, a recorded failure is current."""
+    """The recordings of *script* below *roots*.
+
+    Inputs are compared with those *here*; without it, only the code is.
+    """
     found = []
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
@@ -142,12 +156,40 @@ def of_script(
         except RecordingError as error:
             found.append(Found(at, "damaged", error=error))
             continue
-        state = "current" if is_current(made.key, script) else "stale"
+        changes = NO_CHANGES
+        if here:
+            changes = here.changes(made.inputs, made.provenance.kind, script)
         later = later_failure(at.folder, script)
-        failed = state == "current" and made.run.status == "failed" and not may_fail
-        failed = failed or (state == "stale" and later is not None)
-        found.append(Found(at, "failed" if failed else state, made, later=later))
+        why = changed(script, made, changes.stale)
+        state = _state(made, why, later, expected_to_fail)
+        found.append(Found(at, state, made, later=later, changes=changes, why=why))
     return found
+
+
+def _state(made: Recording, why: str, later: LaterFailure | None, expected_to_fail: bool) -> str:
+    if why:
+        return "failed" if later else "stale"
+    if made.run.status == "failed":
+        return "current" if expected_to_fail else "failed"
+    if expected_to_fail:
+        return "passed"
+    return "failed" if later else "current"
+
+
+def changed(script: Script, made: Recording, inputs: Iterable[str] = ()) -> str:
+    """What has changed since *script* was recorded as *made*, in words; empty for nothing.
+
+    The changed *inputs* are texts.
+    """
+    parts = []
+    if not is_current(made.key, script):
+        before = {block.key for block in made.blocks}
+        new = sum(block.key not in before for block in script.code)
+        has = "has" if new == 1 else "have"
+        parts.append(f"{new} of {len(script.code)} code blocks {has} changed")
+        if not new:
+            parts = ["code blocks were removed or moved"]
+    return "; ".join([*parts, *inputs])
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
