@@ -121,7 +121,7 @@ tests: # their own calls of make must not inherit this one's options
 quick: $(TEST) ## run the fast tests: seconds
 	cd packages/gallery-recorder && $(TESTPY) -m pytest -n auto -m "not (stress or cluster or record)"
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
-	  $(addprefix --ignore=tests/,browser gpu guide tutorials docs/test_site.py) # slow imports
+	  $(addprefix --ignore=tests/,browser exercises gpu guide tutorials docs/test_site.py) # slow imports
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
 	$(call in-each-room,-m "(stress or cluster) and not gpu")
@@ -132,7 +132,7 @@ test-patches: $(TEST) ## break the engine in many small ways, one at a time: a t
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; \
 	  $$triton/bin/python -m pytest -m "not (gpu or cluster)" tests/docs/test_api.py \
-	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/guide tests/tutorials \
+	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/exercises tests/guide tests/tutorials \
 	    || failed="$$failed $${triton##*/}"; done; \
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
@@ -152,7 +152,7 @@ lint: $(LINT) ## run the linters
 	$(PY) -m mypy
 	@$(TOOLS) lint-imports --no-logo
 	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md packages/*/README.md
-	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs guide packages tests triton_site tutorials
+	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs exercises guide packages tests triton_site tutorials
 	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@mkdir -p build && $(PY) -m tests.fixtures.action >build/action.yml
 	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml' && $(ACTIONLINT) build/action.yml; \

@@ -40,8 +40,8 @@ _LESSON = re.compile(r"(?:/test_|\[|/)(\d\d[a-z]?)[-_]")
 _COPIES = {
     "docs/test_guide.py": "PyTorch",
     "docs/test_semantics.py": "PyTorch",
-    "tutorials/test_checker.py": "Triton",
-    "tutorials/test_small_exercises.py": "Triton",
+    "exercises/test_checker.py": "Triton",
+    "exercises/test_small_exercises.py": "Triton",
 }
 
 

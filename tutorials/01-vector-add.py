@@ -199,12 +199,12 @@ print("without a mask, past element 20:", buffer[21:].tolist())
 # are: ``tl.load(y_ptr + offsets, mask=mask, other=0.0)`` gives 0.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``add_padded(x, y)``, where *y* is shorter than *x* and its
-# missing elements count as 0. Each load needs a mask of its own. ``exercise.py`` (see *Exercises*)
+# missing elements count as 0. Each load needs a mask of its own. ``exercise.pyz`` (see *Exercises*)
 # checks your function:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 01-mask mine.py
+#    $ python exercise.pyz 01-mask mine.py
 #    Not yet. add_padded((5,), (3,)): out of bounds: a load
 #      kernel:   kernel, mine.py line 11 `y = tl.load(y_ptr + offsets, mask=mask)`
 #      program:  0, in a grid of 1

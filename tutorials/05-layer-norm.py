@@ -82,11 +82,11 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # the row.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``rms_norm(x, weight)`` by removing lines from the kernel,
-# and let ``exercise.py`` (see *Exercises*) check it:
+# and let ``exercise.pyz`` (see *Exercises*) check it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 05-rms mine.py
+#    $ python exercise.pyz 05-rms mine.py
 #    Not yet. rms_norm((5, 7), (7,)): 35 of 35 elements are wrong. The first is at (0, 0): -1.25348
 #    in place of -1.17253.
 #

@@ -212,12 +212,12 @@ print("online_attention agrees with float64")
 
 # %%
 # **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
-# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it.
+# softmax of each row of *s*, and read every row once. ``exercise.pyz`` (see *Exercises*) checks it.
 # This answer corrects ``acc`` but not ``z``, so it is wrong where a later block has the maximum:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 06-weighted-mean mine.py
+#    $ python exercise.pyz 06-weighted-mean mine.py
 #    Not yet. weighted_mean((7, 1024), (1024,)): 5 of 7 elements are wrong. The first is at (0,):
 #    -0.171393 in place of -0.590095.
 #

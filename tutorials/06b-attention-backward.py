@@ -82,7 +82,7 @@ print("dQ, dK and dV agree with autograd")
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 06b-delta mine.py
+#    $ python exercise.pyz 06b-delta mine.py
 #    Not yet. delta((1, 1, 1, 16), (1, 1, 1, 16)): 1 of 1 elements are wrong. The first is at
 #    (0, 0, 0): 2684 in place of 2684.61. All are wrong: look at the formula, and at the strides,
 #    before the masks.

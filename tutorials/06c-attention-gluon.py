@@ -186,12 +186,12 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 
 # %%
 # **Try it** *(medium, 40 minutes)*. Write ``largest_scores(q, k)``, the largest q·k of each query,
-# with the product of tile *j* started before the maximum of tile *j − 1*. ``exercise.py`` (see
+# with the product of tile *j* started before the maximum of tile *j − 1*. ``exercise.pyz`` (see
 # *Exercises*) checks it on a Hopper GPU:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 06c-largest-scores mine.py
+#    $ python exercise.pyz 06c-largest-scores mine.py
 #    06c-largest-scores needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add
 #    --gpu.
 #

@@ -106,11 +106,11 @@ def one_launch_kernel(
 # tokens has. Programs without a tile exit immediately.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``expert_sums(x, offsets)``, which adds up the rows of each
-# expert, with one program for an expert. ``exercise.py`` (see *Exercises*) checks it:
+# expert, with one program for an expert. ``exercise.pyz`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 08-sums mine.py
+#    $ python exercise.pyz 08-sums mine.py
 #    Not yet. expert_sums((3, 5), (1,)): out of bounds: a load
 #      kernel:   kernel, mine.py line 8 `start = tl.load(offsets_ptr + expert - 1)`
 #      program:  0, in a grid of 1

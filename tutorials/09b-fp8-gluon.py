@@ -194,11 +194,11 @@ if IS_HOPPER:
 
 # %%
 # **Try it** *(medium, 40 minutes)*. Write ``row_sums(x)`` with roles: one warp loads, and four
-# warps add. ``exercise.py`` (see *Exercises*) checks it on a Hopper GPU:
+# warps add. ``exercise.pyz`` (see *Exercises*) checks it on a Hopper GPU:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 09b-row-sums mine.py
+#    $ python exercise.pyz 09b-row-sums mine.py
 #    09b-row-sums needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add --gpu.
 #
 # If the producer waits for the wrong parity of ``empty``, it overwrites tiles that nobody has read,

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from gallery_recorder.publish import publish, versions
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from gallery_recorder.publish import publish, versions
 from tests.fixtures import chromium
 from tests.fixtures.served import served
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from gallery_recorder.publish import versions
 from playwright.sync_api import Browser, Page, expect
 
+from gallery_recorder.publish import versions
 from tests.browser.conftest import NEW_PAGE, reader, watch
 
 GALLERY = "getting-started/tutorials"

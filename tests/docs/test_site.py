@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 import lxml.html
 import nbformat
 import pytest
-from gallery_recorder import api
 
+from gallery_recorder import api
 from tests.galleries import FILES, PAGES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from gallery_recorder.project import reader
 
+from gallery_recorder.project import reader
 from tests import galleries
 from triton_site.numbers import conditions, measured
 from triton_site.numbers.recorded import Recorded

@@ -21,6 +21,7 @@ A title
 
 print("recorded once")
 '''
+INDEX = "Small\n=====\n\n.. toctree::\n\n   gallery/index\n"
 CONF = """
 extensions = ["sphinx_gallery.gen_gallery"]
 sphinx_gallery_conf = {"examples_dirs": "../examples", "gallery_dirs": "gallery"}
@@ -102,7 +103,9 @@ def test_the_five_minutes_of_the_documentation_work_in_an_empty_environment(
     venv.create(tmp_path / "venv", with_pip=True)
     for folder in ("doc", "examples"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "doc" / "index.rst").write_text("Small\n=====\n\n.. toctree::\n\n   gallery/index\n")
+    (tmp_path / "doc" / "index.rst").write_text(
+        "Small\n=====\n\n.. toctree::\n\n   gallery/index\n"
+    )
     conf = CONF.replace('gen_gallery"]', 'gen_gallery", "gallery_recorder"]')
     (tmp_path / "doc" / "conf.py").write_text(conf)
     (tmp_path / "examples" / "GALLERY_HEADER.rst").write_text("Examples\n========\n")

@@ -4,9 +4,9 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
 from gallery_recorder.project.galleries import ProjectError
 from gallery_recorder.run import recorder
 from gallery_recorder.testing import in_process, processes

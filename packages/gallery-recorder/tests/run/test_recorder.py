@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+
 from gallery_recorder.run import executors, gpus, process, provenance
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import ExampleFailedError, Failure

@@ -5,6 +5,7 @@ import sys
 import textwrap
 
 import pytest
+
 from gallery_recorder.project.inputs import digest_of_file
 from gallery_recorder.run import distributions, used
 from gallery_recorder.store import status

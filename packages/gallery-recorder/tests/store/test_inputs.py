@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.script import load_script
 from gallery_recorder.project.settings import Settings

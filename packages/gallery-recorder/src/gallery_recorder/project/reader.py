@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from gallery_recorder.project import inputs, settings
 from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
 from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.settings import Settings
+from gallery_recorder.temporary import TemporaryFolder
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -189,11 +189,11 @@ def read(where: Where) -> Project:
     """Read the project in this process; what conf.py prints goes to standard error."""
     # docutils_namespace() removes Sphinx's directives from the process afterwards.
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        TemporaryFolder() as scratch,
         contextlib.redirect_stdout(sys.stderr),
         docutils_namespace(),
     ):
-        return load(where, Path(scratch))[1]
+        return load(where, scratch)[1]
 
 
 def _reason(error: BaseException, where: Where) -> str:

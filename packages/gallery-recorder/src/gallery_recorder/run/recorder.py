@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from gallery_recorder.project import galleries, needs
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
@@ -26,11 +28,11 @@ from gallery_recorder.run.executors import Executor, LocalExecutor, Places, leas
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
-from gallery_recorder.store import recording
+from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.inputs import Here
-from gallery_recorder.store.lock import locked
+from gallery_recorder.store.lock import folders_locked, locked_in
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
 from gallery_recorder.store.status import PASSED
@@ -165,7 +167,8 @@ class _Recorder:
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record those of *examples* that need it."""
-        workspace.remove_leftovers(self.folder, self.progress.note)
+        with folders_locked(self.root):
+            self._remove_leftovers()
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -197,6 +200,12 @@ class _Recorder:
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 
+    def _remove_leftovers(self) -> None:
+        """Remove what killed commands left in the folder of recordings, or beside it."""
+        atomic.remove_leftovers(Path(os.path.realpath(self.root)))
+        if not atomic.first_link(self.root, self.folder.relative_to(self.root)):
+            workspace.remove_leftovers(self.folder, self.progress.note)
+
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
@@ -222,6 +231,9 @@ class _Recorder:
             return Outcome(name, "current", "has no code to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
+        if link := self._location(example).link_above():
+            what = "is a symbolic link, behind which nothing is written; replace it by a folder"
+            return Outcome(name, "failed", f"{link}: {what}")
         found = recording.of_script(script, example.expected_to_fail, self.roots, here=self.here)
         own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
@@ -250,10 +262,13 @@ class _Recorder:
             with contextlib.suppress(RecordingError):
                 made = recording.load(folder)
                 if recording.is_current(made.key, script) and made.run.status == "passed":
-                    with workspace.made(self.folder, example.label) as at:
+                    with (
+                        folders_locked(self.root),
+                        workspace.made(self.folder, example.label) as at,
+                    ):
                         now = recording.moved(folder, made, script, at.recording)
                         recording.save(now, at.recording, self._location(example).folder)
-                    recording.remove(folder, self.root)
+                        recording.remove(folder, self.root)
                     return True
         return False
 
@@ -282,7 +297,9 @@ class _Recorder:
         lock = workspace.lock_path(self.folder, example.label)
         try:
             with (
-                locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
+                locked_in(
+                    self.root, lock, self.stop, partial(waiting, does="is recording it")
+                ) as mine,
                 lease(gpus, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
@@ -333,12 +350,14 @@ class _Recorder:
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
-            listen, failed = partial(self.progress.update, name), None
+            listen = partial(self.progress.update, name)
+            failed: ExampleFailedError | None = None
             try:
                 made = self.engine.execute(run, at, self.stop, listen)
             except ExampleFailedError as error:
                 failed = error
                 made = failure.recording_of(run, script, at, error.failure, error.made)
+            made = _dated(made)
             if made.run.status == "failed" and _is_kept(own, made, example.expected_to_fail):
                 text = failed.failure.for_readers() if failed else _text_of(made)
                 LaterFailure(script.key, made.run.recorded, text).save(location.folder)
@@ -372,6 +391,12 @@ def _text_of(failed: Recording) -> str:
     block = next(block for block in failed.blocks if not block.passed)
     text = block.failure or f"This example failed:\n{block.exception or ''}"
     return text.rstrip("\n")
+
+
+def _dated(made: Recording) -> Recording:
+    """*made* with the date of this process: an example may have changed the clock of its own."""
+    run = msgspec.structs.replace(made.run, recorded=provenance.now())
+    return msgspec.structs.replace(made, run=run)
 
 
 def _unrepeated(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:

@@ -15,6 +15,7 @@ from unittest import mock
 
 import msgspec
 import psutil
+
 from gallery_recorder.project import galleries
 from gallery_recorder.project.galleries import Project
 from gallery_recorder.run import recorder
