@@ -126,7 +126,8 @@ def _begin(execution: dict[str, Any], app: Sphinx) -> None:
             root = source / gallery
             if conf["write_computation_times"]:
                 kept.add(root / "sg_execution_times")
-            incremental.remove(replay.left_over(root, kept), root)
+            gone = replay.left_over(root, kept, conf["example_extensions"])
+            incremental.remove(gone, root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)

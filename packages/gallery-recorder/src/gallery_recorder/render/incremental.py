@@ -5,7 +5,7 @@ pages; if one of these changed, all pages are written. With ``gallery_menus = "t
 no sections, so a changed section lets no other page be written. Files of removed pages go.
 """
 
-import glob
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -77,7 +77,8 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
     loaded = (f"_downloads/{name}" for _, name in env.dlfiles.values())
     sections = files.digest(f"{name} {toc.pformat()}" for name, toc in sorted(env.tocs.items()))
     shown = files.digest([*_shown(env), sections * (app.config.gallery_menus == "sections")])
-    domain.site = Site(shown, sections, {*env.all_docs}, {*loaded})
+    written = {docname: _files_of(app, docname) for docname in env.all_docs}
+    domain.site = Site(shown, sections, written, {*loaded})
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown
     return sorted(env.all_docs) if domain.all_are_written else []
@@ -118,16 +119,25 @@ def _before_writing(app: Sphinx) -> None:
 def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
     """Remove the files of removed pages, and downloads that no page offers."""
     domain, out = domain_of(app.env), Path(app.outdir)
-    builder: Any = app.builder
     if error is not None or domain.site is None:
         return
-    before = domain.before.sites.get(output(builder), Site())
+    before = domain.before.sites.get(output(app.builder), Site())
     gone = [out / name for name in before.files - domain.site.files]
-    for docname in before.pages - domain.site.pages:
-        page = Path(builder.get_outfilename(docname))
-        gone += page.parent.glob(f"{glob.escape(page.stem)}.*")
-        gone += (out / "_sources").glob(f"{glob.escape(docname)}.*")
+    kept = {path for paths in domain.site.pages.values() for path in paths}
+    for docname in before.pages.keys() - domain.site.pages.keys():
+        gone += [out / path for path in before.pages[docname] if path not in kept]
     remove(gone, out)
+
+
+def _files_of(app: Sphinx, docname: str) -> tuple[str, ...]:
+    """The files below the output folder that a build writes for the page *docname*."""
+    builder: Any = app.builder
+    page = os.path.relpath(builder.get_outfilename(docname), app.outdir)
+    source = app.env.doc2path(docname, False)
+    suffix = app.config.html_sourcelink_suffix
+    if not str(source).endswith(suffix):
+        source = f"{source}{suffix}"
+    return (page, f"_sources/{source}")
 
 
 def remove(paths: Iterable[Path], root: Path) -> None:

@@ -146,6 +146,10 @@ def listings(made: Selection) -> dict[str, list[ListedRecording]]:
     return dict(sorted(found.items()))
 
 
+#: The content of a page of recordings.
+_TABLE = ".. gallery-recordings:: here"
+
+
 def write_sources(app: Sphinx, made: Selection) -> None:
     """Write the sources of the pages of recordings, and remove sources without recordings.
 
@@ -156,13 +160,15 @@ def write_sources(app: Sphinx, made: Selection) -> None:
         title = escaped(f"Recordings of {items[0].location.gallery} on {items[0].place}")
         listed = files.digest(f"{item.label} {item.digest} {item.state}" for item in items)
         lines = [":orphan:", "", title, "=" * column_width(title), ""]
-        lines += [".. gallery-recordings:: here", "", f".. recorded: {listed}"]
+        lines += [_TABLE, "", f".. recorded: {listed}"]
         path = Path(app.srcdir, f"{docname}.rst")
         write(path, "\n".join([*lines, ""]).encode())
         written.add(path)
     for _, gallery in seam.galleries(app):
         for path in {*Path(app.srcdir, gallery).glob("recordings-*.rst")} - written:
-            path.unlink()
+            # Another page may have such a name.
+            if f"\n{_TABLE}\n" in path.read_text(encoding="utf-8", errors="replace"):
+                path.unlink()
 
 
 def _leave_out(app: Sphinx, doctree: nodes.document) -> None:
