@@ -101,3 +101,53 @@ def test_record_takes_the_options_of_a_build(tmp_path):
     assert recorded("-t", "quick", "three") == first | {"recordings/cpu/quick/examples/three"}
     wrong = processes.run([processes.sys.executable, *record, "-D", "nothing"], cwd=tmp_path)
     assert (wrong.returncode, "must be SETTING=VALUE" in wrong.stderr) == (2, True)
+
+
+WRITES = """
+from pathlib import Path
+
+def writes(block, block_vars, gallery_conf):
+    if "draw" not in block[1]:
+        return ""
+    source = Path(gallery_conf["src_dir"])
+    for name in ("_static/widget.js", "extra/a.json", "_static/own.css"):
+        path = source / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("recorded")
+    return "\\n.. raw:: html\\n\\n    <script src='../_static/widget.js'></script>\\n"
+"""
+
+
+def test_files_that_scrapers_write_for_the_site_reach_it_and_replace_none_of_its_own(tmp_path):
+    more = """
+    import sys
+    from pathlib import Path
+    sys.path.insert(0, str(Path(__file__).parent))
+    html_static_path = ["_static"]
+    html_extra_path = ["extra"]
+    """
+    gallery = Gallery(tmp_path, '"image_scrapers": ("writing.writes",),', more)
+    (gallery.conf / "writing.py").write_text(WRITES)
+    for folder in ("_static", "extra"):
+        (gallery.source / folder).mkdir()
+    (gallery.source / "_static/own.css").write_text("own")
+    script = gallery.write("a", "print('draw')")
+    gallery.record_all()
+    html = tmp_path / "html"
+
+    def built():
+        done = processes.sphinx(tmp_path, "-b", "html", gallery.source, html)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    said = built()
+    assert (html / "_static/widget.js").read_text() == "recorded"
+    assert (html / "a.json").read_text() == "recorded"
+    assert (html / "_static/own.css").read_text() == "own"
+    assert "own.css" in said
+    assert [path.name for path in (gallery.source / "_static").iterdir()] == ["own.css"]
+    script.write_text(script.read_text().replace("draw", "nothing"))
+    gallery.record_all()
+    built()
+    assert not (html / "_static/widget.js").exists()
+    assert not (html / "a.json").exists()

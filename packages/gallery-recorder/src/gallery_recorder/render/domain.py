@@ -65,6 +65,8 @@ class GalleryDomain(Domain):
         #: The output of this build, and whether it writes all pages.
         self.site: Site | None = None
         self.all_are_written = False
+        #: The files of recordings for the whole site, by their path below the output folder.
+        self.assets: dict[str, Path] = {}
 
     @property
     def selection(self) -> Selection:

@@ -17,7 +17,7 @@ from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
-from gallery_recorder.render import downloads, files
+from gallery_recorder.render import assets, downloads, files
 from gallery_recorder.render.domain import Site, domain_of
 from gallery_recorder.store import atomic
 
@@ -78,7 +78,8 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
     sections = files.digest(f"{name} {toc.pformat()}" for name, toc in sorted(env.tocs.items()))
     shown = files.digest([*_shown(env), sections * (app.config.gallery_menus == "sections")])
     written = {docname: _files_of(app, docname) for docname in env.all_docs}
-    domain.site = Site(shown, sections, written, {*loaded})
+    domain.assets = assets.of_pages(app, domain.selection.main)
+    domain.site = Site(shown, sections, written, {*loaded, *domain.assets})
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown
     return sorted(env.all_docs) if domain.all_are_written else []
@@ -122,6 +123,7 @@ def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
     if error is not None or domain.site is None:
         return
     before = domain.before.sites.get(output(app.builder), Site())
+    assets.copy(app, domain.assets, before.files)
     gone = [out / name for name in before.files - domain.site.files]
     kept = {path for paths in domain.site.pages.values() for path in paths}
     for docname in before.pages.keys() - domain.site.pages.keys():
@@ -133,9 +135,9 @@ def _files_of(app: Sphinx, docname: str) -> tuple[str, ...]:
     """The files below the output folder that a build writes for the page *docname*."""
     builder: Any = app.builder
     page = os.path.relpath(builder.get_outfilename(docname), app.outdir)
-    source = app.env.doc2path(docname, False)
+    source = str(app.env.doc2path(docname, False))
     suffix = app.config.html_sourcelink_suffix
-    if not str(source).endswith(suffix):
+    if not source.endswith(suffix):
         source = f"{source}{suffix}"
     return (page, f"_sources/{source}")
 

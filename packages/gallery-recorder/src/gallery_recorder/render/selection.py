@@ -53,6 +53,7 @@ class ListedRecording:
         page: the main page of its example.
         state: ``shown`` on this page, ``current`` but not shown, or ``of older code``.
         failed: whether the example failed.
+        assets: the files that scrapers wrote below the source folder, outside of the gallery.
         kind, inputs: the kind of its device, and the inputs that it keeps.
         why: what has changed since among its inputs, in words.
     """
@@ -69,6 +70,7 @@ class ListedRecording:
     state: str = ""
     kind: str = "cpu"
     inputs: Inputs | None = None
+    assets: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
 
     @property
@@ -379,7 +381,14 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
         failed=made.run.status == "failed",
         kind=made.provenance.kind,
         inputs=made.inputs,
+        assets=names_below_source(made),
     )
+
+
+def names_below_source(made: Recording) -> tuple[str, ...]:
+    """The files that scrapers wrote below the source folder, outside of the gallery."""
+    names = (name for block in made.blocks for name in block.images)
+    return tuple(name for name in names if name.startswith("source/"))
 
 
 def with_changes(item: ListedRecording, here: Here, script: Script) -> ListedRecording:
