@@ -19,7 +19,8 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, lock, recording, status, transport
+from gallery_recorder.store import compare, lock, moving, recording, status, transport
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.lock import folders_locked
 from gallery_recorder.temporary import TemporaryFolder
 
@@ -91,6 +92,17 @@ def _prune(options: argparse.Namespace) -> int:
     return 0
 
 
+def _move(options: argparse.Namespace) -> int:
+    plan = reader.read(_where(options))
+    roots = [options.recordings] if options.recordings else plan.settings.roots
+    example, *others = galleries.select(plan, [options.new])
+    if others:
+        return _complain(f"{options.new}: is the name of several examples; add the gallery's", 2)
+    for at in moving.move_all(plan, roots, options.old, example.load()):
+        print(console.visible(f"{at.place}: {at.folder}"))
+    return 0
+
+
 def _compare(options: argparse.Namespace) -> int:
     print(compare.compare(options.old, options.new))
     return 0
@@ -102,7 +114,7 @@ def _transport(options: argparse.Namespace) -> int:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
-        more["is_current"] = recording.current_among(plan.examples)
+        more["is_current"] = recording.current_among(plan.examples, Here.of(plan))
     try:
         if options.verb == "push":
             changes = transport.push(options.place, root, repository, labels, options.prune, **more)
@@ -237,6 +249,18 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     prune.set_defaults(command=_prune)
     _add(prune, *_PROJECT)
+
+    move = verbs.add_parser(
+        "move",
+        help="give the recordings of a renamed example its new name",
+        description="Give the recordings of a renamed example its new name, on all devices. "
+        "Nothing is executed. `status` proposes this where the code and inputs are the same.",
+    )
+    text = "the old name, or GALLERY/NAME; no example may have it any longer"
+    move.add_argument("old", metavar="OLD", help=text)
+    move.add_argument("new", metavar="NEW", help="the example's new name")
+    move.set_defaults(command=_move)
+    _add(move, *_PROJECT)
 
     comparing = verbs.add_parser("compare", help="compare all outputs of recordings")
     text = "a recording, or a folder of recordings"

@@ -28,7 +28,7 @@ from gallery_recorder.run.executors import Executor, LocalExecutor, Places, leas
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
-from gallery_recorder.store import atomic, recording
+from gallery_recorder.store import atomic, moving, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.inputs import Here
@@ -236,6 +236,14 @@ class _Recorder:
             return Outcome(name, "failed", f"{link}: {what}")
         found = recording.of_script(script, example.expected_to_fail, self.roots, here=self.here)
         own = self._own(example, found)
+        is_renamed = False
+        if own is None and not self.options.force:
+            is_renamed = moving.take_over(self.plan, self.roots, script, self.here)
+        if is_renamed:
+            found = recording.of_script(
+                script, example.expected_to_fail, self.roots, here=self.here
+            )
+            own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
             return Outcome(name, "failed", str(own.error))
         enough = {"current", "passed"}
@@ -246,31 +254,12 @@ class _Recorder:
         if self._is_done(example, own):
             if own and own.state == "passed":
                 return Outcome(name, "failed", PASSED)
-            return Outcome(name, "current", "the recording matches the code")
-        if own is None and not self.options.force and self._take_over(example, script):
-            return Outcome(name, "current", "took the recording of a renamed example")
+            why = "the recording matches the code"
+            if is_renamed:
+                why = "took the recording of a renamed example"
+            return Outcome(name, "current", why)
         self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
-
-    def _take_over(self, example: Example, script: Script) -> bool:
-        """Move here the recording of an example that is gone and had the same code."""
-        labels = {example.label for example in self.plan.examples}
-        for folder in recording.all_recordings(self.folder):
-            place = folder.relative_to(self.root).parts
-            if not recording.is_orphan(place, labels):
-                continue
-            with contextlib.suppress(RecordingError):
-                made = recording.load(folder)
-                if recording.is_current(made.key, script) and made.run.status == "passed":
-                    with (
-                        folders_locked(self.root),
-                        workspace.made(self.folder, example.label) as at,
-                    ):
-                        now = recording.moved(folder, made, script, at.recording)
-                        recording.save(now, at.recording, self._location(example).folder)
-                        recording.remove(folder, self.root)
-                    return True
-        return False
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
         """The recording in *found* that a new one would replace."""

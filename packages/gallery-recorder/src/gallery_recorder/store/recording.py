@@ -101,8 +101,13 @@ def is_current(key: str, script: Script) -> bool:
     return key == script.key
 
 
-def current_among(examples: Iterable[Example]) -> Callable[[Recording], bool]:
-    """A function: whether a recording is of the current code of its example among *examples*."""
+def current_among(
+    examples: Iterable[Example], here: Here | None = None
+) -> Callable[[Recording], bool]:
+    """A function: whether a recording is current for its example among *examples*.
+
+    It is of the current code, of the inputs *here*, and passed if it is to pass.
+    """
     by_label = {example.label: example for example in examples}
     scripts: dict[str, Script | None] = {}
 
@@ -113,7 +118,11 @@ def current_among(examples: Iterable[Example]) -> Callable[[Recording], bool]:
             with contextlib.suppress(KeyError, ScriptError):
                 scripts[label] = by_label[label].load()
         script = scripts[label]
-        return script is not None and is_current(made.key, script)
+        if script is None or not is_current(made.key, script):
+            return False
+        if made.run.status == "failed" and not by_label[label].expected_to_fail:
+            return False
+        return not (here and here.changes(made.inputs, made.provenance.kind, script).stale)
 
     return is_current_recording
 

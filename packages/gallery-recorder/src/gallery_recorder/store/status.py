@@ -1,5 +1,6 @@
 """The state of each example's recording on each device, such as current or stale."""
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from gallery_recorder.console import visible
 from gallery_recorder.project import commands, needs
 from gallery_recorder.project.galleries import Project
 from gallery_recorder.project.script import ScriptError
-from gallery_recorder.store import bounds, recording
+from gallery_recorder.store import bounds, moving, recording
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.recording import Found
@@ -66,12 +67,17 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
             own.insert(0, _missing(name, preferred, needed))
         result += own
     labels = {example.label for example in project.examples}
+    proposed = moving.proposals(project, roots, here)
     for root in roots:
         for folder in recording.all_recordings(root):
             device, *rest = folder.relative_to(root).parts
             if recording.is_orphan((device, *rest), labels):
                 text = f"{folder}: no example has this name; `prune` deletes it"
                 why = "no example has this name"
+                if folder in proposed:
+                    command = f"{commands.command()} move {shlex.join(proposed[folder])}"
+                    why = f"{why}; {proposed[folder][1]} has the same code: {command}"
+                    text = f"{folder}: {why}"
                 result.append(
                     Row("/".join(rest), device, "orphan", text=text, folder=folder, why=why)
                 )
