@@ -151,3 +151,25 @@ def test_files_that_scrapers_write_for_the_site_reach_it_and_replace_none_of_its
     built()
     assert not (html / "_static/widget.js").exists()
     assert not (html / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "status"),
+    [("", 2), ('"only_warn_on_example_error": True,', 0), ('"abort_on_example_error": True,', 2)],
+)
+def test_a_build_ends_as_sphinx_gallery_says_when_an_example_begins_to_fail(
+    tmp_path, setting, status
+):
+    gallery = Gallery(tmp_path, setting)
+    (tmp_path / "doc" / "index.rst").write_text(INDEX)
+    script = gallery.write("a", "print('good')")
+    gallery.record_all()
+    script.write_text(script.read_text() + "\n1 / 0\n")
+    assert gallery.record()["a"].status == "failed"
+    for _ in range(2):
+        done = build(gallery)
+        assert done.returncode == status
+        assert "failed" in done.stderr
+        assert "ZeroDivisionError" in done.stderr
+    done = build(gallery, "-D", "gallery_unrecorded=stale")
+    assert (done.returncode, "failed when it was recorded" in done.stderr) == (0, True)

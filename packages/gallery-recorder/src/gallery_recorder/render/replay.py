@@ -130,6 +130,8 @@ class Replay:
             return seam.ORIGINAL["execute_script"](blocks, names, conf, file_conf)
         names.update(memory_delta=0.0, example_globals={}, passing=True)
         if page.shown is None:
+            if page.later:
+                self._report_failure(page, page.later.text, names, conf)
             return ["\n"] * len(blocks), 0.0
         made = page.recording
         outputs = outputs_of(page, blocks, target, source)
@@ -137,12 +139,12 @@ class Replay:
         _choose_thumbnail(page, target, file_conf, names["image_path_iterator"], source)
         names["memory_delta"] = made.run.memory or 0.0
         if failed := next((block for block in made.blocks if not block.passed), None):
-            self._report_failure(page, failed, names, conf)
+            text = failed.exception or failed.failure or "It failed when it was recorded.\n"
+            self._report_failure(page, text, names, conf)
         return outputs, made.run.seconds if made.timed else 0.0
 
-    def _report_failure(self, page: Page, failed: Block, names: Any, conf: Any) -> None:
+    def _report_failure(self, page: Page, text: str, names: Any, conf: Any) -> None:
         """Report that an example failed when it was recorded, as sphinx-gallery does."""
-        text = failed.exception or failed.failure or "It failed when it was recorded.\n"
         del names["passing"]
         names.update(formatted_exception=text, execute_script=False)
         self.failed.add(page.docname)

@@ -275,6 +275,7 @@ def choose(
     known = {page.example: page for page in before.main}
     taken = {f"{example.pages}/{example.path.stem}" for example in examples}
     without: list[str] = []
+    failed: list[str] = []
     for example in examples:
         if not example.executed:
             continue  # sphinx-gallery shows it without outputs
@@ -296,8 +297,13 @@ def choose(
         page = replace(page, shown=shown, other_recordings=others, later=later)
         page = _without_taken_views(page, {*taken, *chosen.pages})
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
-        if not (shown or needed):
+        if shown is None and later:
+            failed.append(_failed(example, later, "the page shows no outputs"))
+        elif shown is None and not needed:
             without.append(example.name)
+        elif later:
+            text = _failed(example, later, "the page shows the outputs of an earlier run")
+            logger.warning("%s", text, type="gallery", subtype="failed")
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
@@ -306,12 +312,20 @@ def choose(
             f"Record these examples with: {commands.record(without)}"
         )
         problems.append(text)
-    if problems and said.unrecorded in ("error", "stale"):
-        raise RecorderError("\n\n".join(problems))
+    if said.unrecorded in ("error", "stale"):
+        problems += failed  # otherwise sphinx-gallery reports them
+        if problems:
+            raise RecorderError("\n\n".join(problems))
     for text in problems:
         logger.warning("%s", text, type="gallery", subtype="unrecorded")
     chosen.recordings = _listed(found, chosen.main)
     return chosen
+
+
+def _failed(example: Example, later: LaterFailure, shown: str) -> str:
+    """The message about an example whose current code failed."""
+    why = later.text.splitlines()[0]
+    return f"{example.name}: failed when it was recorded ({later.recorded}); {shown}. {why}"
 
 
 def _later_failure(items: Iterable[ListedRecording], script: Script) -> LaterFailure | None:
