@@ -46,6 +46,7 @@ def _record(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("fcntl") is None:
         return _complain("`record` needs Linux or macOS; other commands and builds do not", 1)
     from gallery_recorder.run import recorder
+    from gallery_recorder.run.executors import threads_of_a_job
     from gallery_recorder.run.process import Client
     from gallery_recorder.run.progress import Progress, report
 
@@ -53,7 +54,10 @@ def _record(options: argparse.Namespace) -> int:
         return _complain("--address requires --engine ray", 2)
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
-    with Client(_where(options)) as server:
+    threads = None
+    if options.engine == "local":
+        threads = threads_of_a_job(options.device, options.jobs)
+    with Client(_where(options), threads=threads) as server:
         plan = _noted(server.project)
         if plan.missing:
             print(f"Not installed here, though in conf.py's extensions: {', '.join(plan.missing)}")

@@ -11,6 +11,9 @@ from gallery_recorder import seam
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import plain
 
+#: sphinx-gallery's setting of a script that must not run beside others.
+_PARALLEL = "parallel"
+
 #: The setting of a block for the methods that show its last expression.
 CAPTURE = "capture_repr_block"
 
@@ -87,6 +90,11 @@ def needs_of(script: Script) -> list[str]:
                 '# sphinx_gallery_needs = "gpus>=2, compute_capability>=9.0, memory>=40GB"'
             )
     return found
+
+
+def runs_beside_others(script: Script) -> bool:
+    """Whether *script* may be executed at the same time as others (``sphinx_gallery_parallel``)."""
+    return script.settings.get(_PARALLEL, True) is not False
 
 
 def gpus_of(script: Script) -> int:

@@ -45,9 +45,18 @@ def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[s
     }
 
 
-def of_conf() -> dict[str, str]:
-    """The environment of the process that reads conf.py, which may need a secret."""
+#: The variable that numerical libraries read, if their own is not set, when they are loaded.
+_THREADS = "OMP_NUM_THREADS"
+
+
+def of_conf(threads: int | None = None) -> dict[str, str]:
+    """The environment of the process that reads conf.py, which may need a secret.
+
+    Examples get it, too. *threads* are those of numerical libraries, unless the variable is set.
+    """
     kept = {n: v for n, v in os.environ.items() if not REMOVED.fullmatch(n)}
+    if threads is not None:
+        kept.setdefault(_THREADS, str(threads))
     return kept | FIXED | {"PYTHONPATH": _python_path()}
 
 

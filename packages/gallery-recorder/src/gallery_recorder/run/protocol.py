@@ -29,6 +29,7 @@ class Run(msgspec.Struct, frozen=True):
     gpus: int = 0  # number of GPUs for this example
     visible: dict[str, str] = {}  # the variables that show the worker its GPUs and no other
     launcher: tuple[str, ...] = ()  # the command that starts its ranks
+    threads: int | None = None  # of numerical libraries; None for their default
     commit: str | None = None  # of the project
     inputs: InputRules = InputRules()
     changing_outputs: dict[str, str] = {}  # settings of sphinx-gallery, as texts

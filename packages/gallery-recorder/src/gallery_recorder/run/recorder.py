@@ -24,7 +24,7 @@ from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
 from gallery_recorder.run import cluster, failure, provenance, subset, workspace
-from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
+from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease, threads_of_a_job
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
@@ -86,7 +86,8 @@ def record(
 
 @contextlib.contextmanager
 def _local(plan: Project, options: Options, server: Client | None) -> Iterator[Executor]:
-    with server or Client(plan.where) as found:
+    threads = threads_of_a_job(options.device, options.jobs)
+    with server or Client(plan.where, threads=threads) as found:
         yield LocalExecutor(options.device, options.jobs, found)
 
 
@@ -161,6 +162,9 @@ class _Recorder:
         given = os.environ.get("GALLERY_COMMIT")  # for a copy of the project without git
         self.commit = given or provenance.commit_of(plan.top, besides)
         self.here = Here.of(plan)
+        self.threads: int | None = None
+        if options.engine == "local":
+            self.threads = threads_of_a_job(options.device, options.jobs)
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
@@ -182,9 +186,10 @@ class _Recorder:
         # without a recording may be the longest.
         waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
         waiting.sort(key=lambda item: -needs.gpus_of(item[1]))
-        items = iter(waiting)
+        together = [item for item in waiting if needs.runs_beside_others(item[1])]
+        alone = [item for item in waiting if not needs.runs_beside_others(item[1])]
 
-        def record_next(_: int) -> None:
+        def record_next(items: Iterator[tuple[Example, Script]]) -> None:
             for example, script in items:  # all threads take examples from one iterator
                 with self.places.taken(self._gpus(script) or 1) as gpus:
                     self.progress.started(self.plan.label(example))
@@ -196,7 +201,8 @@ class _Recorder:
             _signals_set(self.stop) as signals,
             ThreadPoolExecutor(jobs) as pool,
         ):
-            list(pool.map(record_next, range(jobs)))  # raises what a thread raised
+            list(pool.map(record_next, [iter(together)] * jobs))  # raises what a thread raised
+            record_next(iter(alone))
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 
@@ -333,6 +339,7 @@ class _Recorder:
             gpus=self._gpus(script),
             visible=needs.visible(gpus),
             launcher=needs.launcher_of(script, self.settings.launcher),
+            threads=self.threads,
             commit=self.commit,
             inputs=self.plan.inputs,
             changing_outputs=self.plan.changing_outputs,
