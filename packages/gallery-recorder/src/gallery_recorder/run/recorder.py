@@ -364,6 +364,7 @@ class _Recorder:
             if own and own.made and not own.why and not failed:
                 warnings += _unrepeated(location.folder, own.made, at.recording, made)
             recording.save(made, at.recording, location.folder)
+            recording.protect_from_git(self.root, self.root)
         if failed and not example.expected_to_fail:
             raise failed
         if example.expected_to_fail and made.run.status == "passed":

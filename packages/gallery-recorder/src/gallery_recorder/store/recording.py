@@ -321,6 +321,23 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     remove_failure(folder)
 
 
+_ATTRIBUTES = """\
+# Recordings are checked by their bytes, so git changes no line ends, whatever core.autocrlf says.
+* -text
+"""
+
+
+def protect_from_git(folder: Path, root: Path) -> None:
+    """Let git keep the bytes of the recordings in *folder*, which is or becomes the folder *root*.
+
+    Without a repository around *root* there is nothing to do; an existing file stays.
+    """
+    path = folder / ".gitattributes"
+    in_repository = any((above / ".git").exists() for above in root.absolute().parents)
+    if in_repository and not os.path.lexists(path):
+        atomic.write(path, _ATTRIBUTES.encode())
+
+
 def remove_failure(folder: Path) -> None:
     """Remove the later failure beside the recording in *folder*."""
     path = _failure_path(folder)

@@ -190,6 +190,7 @@ def _put(
         for folder in deleted:
             recording.remove(folder, new)
         if added or replaced or deleted:
+            recording.protect_from_git(new, root)
             atomic.replace_folder(new, root)
     same = len(found) - added - replaced
     pruned = f", {len(deleted)} deleted" if deleted else ""
