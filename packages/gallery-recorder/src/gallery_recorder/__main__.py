@@ -5,6 +5,7 @@ import atexit
 import dataclasses
 import gc
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from gallery_recorder.temporary import TemporaryFolder
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return 0 if done, 1 if an example or a check failed, 2 for wrong usage."""
+    if arguments is None and sys.getfilesystemencoding() != "utf-8":
+        _start_again_in_utf8()
     console.make_lasting()
     gc.disable()  # imports create many objects to scan, and a command leaves few to collect
     atexit.register(gc.freeze)  # so that the end does not scan them either
@@ -40,6 +43,23 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(f"{what}; check the path and its permissions", 1)
     except KeyboardInterrupt:  # before recording; during it, the recorder handles signals
         return 130
+
+
+#: Without this folder in the path: no import finds an example called random.py.
+_AGAIN = "import sys; sys.path.remove(''); from gallery_recorder import __main__; __main__.again()"
+
+
+def _start_again_in_utf8() -> None:
+    """Replace this process by one in which names of files are UTF-8, whatever the locale.
+
+    In the locale C, ``PYTHONUTF8=0`` makes them ASCII: JSON could not hold a folder called ü.
+    """
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", "-c", _AGAIN, *sys.argv[1:]])
+
+
+def again() -> None:
+    """The command line, in UTF-8."""
+    sys.exit(main())
 
 
 def _record(options: argparse.Namespace) -> int:
@@ -156,7 +176,9 @@ def _where(options: argparse.Namespace) -> Where:
 
 def _noted(plan: Project) -> Project:
     if not plan.executed:
-        print(f"No example is executed: {galleries.EXECUTED}.")
+        print(f"No example is executed: {plan.unexecuted}.")
+    for note in plan.notes:
+        _complain(note, 0)
     return plan
 
 

@@ -17,9 +17,6 @@ from gallery_recorder.project.settings import Settings
 
 _Value = TypeVar("_Value")
 
-#: The remedy for an example that sphinx-gallery does not execute.
-EXECUTED = "filename_pattern and plot_gallery in conf.py select the examples that are executed"
-
 #: Usual places of conf.py below the working directory, and of the sources below conf.py's folder.
 _PLACES = (".", "doc", "docs", "doc/source", "docs/source", "source")
 
@@ -87,6 +84,8 @@ class Project(msgspec.Struct, frozen=True):
     Attributes:
         missing: the extensions that are not installed here.
         inputs: which files are inputs of recordings.
+        notes: messages about conf.py.
+        unexecuted: why sphinx-gallery executes no other examples.
         changing_outputs: the settings of sphinx-gallery that change outputs, as texts.
     """
 
@@ -96,6 +95,8 @@ class Project(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     inputs: InputRules = InputRules()
     changing_outputs: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    unexecuted: str = ""
 
     @property
     def executed(self) -> list[Example]:
@@ -133,7 +134,7 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
             raise ScriptError(f"no example has the name {name!r}; {listing}.")
         chosen.update(example.path for example in found)
         if not any(example.executed for example in found):
-            raise ScriptError(f"{name} is not executed: {EXECUTED}.")
+            raise ScriptError(f"{name} is not executed: {project.unexecuted}.")
     return [example for example in project.executed if example.path in chosen or not names]
 
 

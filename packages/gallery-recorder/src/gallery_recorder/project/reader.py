@@ -119,6 +119,15 @@ def examples_of(app: Any) -> list[Example]:
     return found
 
 
+def _unexecuted(config: Any) -> str:
+    """Why sphinx-gallery executes no more examples than it does."""
+    conf = config.sphinx_gallery_conf
+    if not conf["plot_gallery"]:
+        return "plot_gallery is False in conf.py"
+    pattern = conf["filename_pattern"]
+    return f"filename_pattern in conf.py is {pattern!r}; its path does not match"
+
+
 def input_rules(app: Any, said: Settings, base: Path) -> InputRules:
     """Which files of the project can be inputs; *base* is the folder of conf.py."""
     copies = {
@@ -178,6 +187,8 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
                 settings=said,
                 missing=tuple(app.missing),
                 inputs=input_rules(app, said, base),
+                notes=tuple(settings.misspelt(app.config)),
+                unexecuted=_unexecuted(app.config),
                 changing_outputs=settings.changing_outputs(app.config.sphinx_gallery_conf),
             )
             return app, project
@@ -209,6 +220,9 @@ def _reason(error: BaseException, where: Where) -> str:
     if not lines:
         place = where.conf or ", ".join(map(str, where.folders))
         return f"{place}: cannot be read: {error}"
+    if isinstance(raised, ModuleNotFoundError):
+        needed = f"{conf}:{lines[-1]}: imports {raised.name}, which is not installed"
+        return f"{needed}; install it, or let conf.py do without it (try: … except ImportError)"
     text = "".join(traceback.format_exception(type(raised), raised, trace))
     cause = f"{conf}:{lines[-1]}: raised {type(raised).__name__}: {raised}\n{text}"
     if isinstance(raised, OSError):

@@ -1,6 +1,7 @@
 """The engine's settings in conf.py, ``gallery_…``: their meanings, types and defaults."""
 
 import contextlib
+import difflib
 import inspect
 import os
 import pkgutil
@@ -160,6 +161,21 @@ def plain(value: Any) -> str:
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     return name_of(value)
+
+
+def misspelt(config: Config) -> list[str]:
+    """A message about each ``gallery_…`` in conf.py that is nearly the name of a setting."""
+    known = [f"gallery_{name}" for name in Settings.__struct_fields__]
+    found = []
+    for name in sorted(config._raw_config):
+        if name.startswith("gallery_") and name not in config:
+            near = difflib.get_close_matches(name, known, 1, _NEAR)
+            if near:
+                found.append(f"conf.py: {name} is no setting; {near[0]} is one")
+    return found
+
+
+_NEAR = 0.8  # how similar a misspelt name is to the name of a setting, from 0 to 1
 
 
 def resolve(name: str, setting: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from gallery_recorder import seam
+from gallery_recorder import __version__, seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
 from gallery_recorder.render import incremental, pages, replay, selection, variants
@@ -59,13 +59,20 @@ def setup(app: Sphinx) -> dict[str, Any]:
     incremental.setup(app)
     variants.setup(app)
     pages.setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 5}
+    return {
+        "version": __version__,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+        "env_version": 5,
+    }
 
 
 def _configure(reading: ExitStack, execution: dict[str, Any], app: Sphinx, config: Any) -> None:
     """Take the settings of the *execution* out of sphinx-gallery's, since a build has none."""
     with _ending():
         roots = settings.read(config, Path(app.confdir)).roots
+    for text in settings.misspelt(config):
+        logger.warning("%s", text, type="gallery", subtype="setting")
     # Files of recordings are not pages, whatever their names.
     inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
     config.exclude_patterns = [*config.exclude_patterns, *inside]
@@ -126,6 +133,7 @@ def _begin(execution: dict[str, Any], app: Sphinx) -> None:
             root = source / gallery
             if conf["write_computation_times"]:
                 kept.add(root / "sg_execution_times")
+                kept |= {source / e.pages / "sg_execution_times" for e in examples}
             gone = replay.left_over(root, kept, conf["example_extensions"])
             incremental.remove(gone, root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})

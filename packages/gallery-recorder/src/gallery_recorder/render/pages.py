@@ -159,7 +159,7 @@ def write_sources(app: Sphinx, made: Selection) -> None:
     for docname, items in listings(made).items():
         title = escaped(f"Recordings of {items[0].location.gallery} on {items[0].place}")
         listed = files.digest(f"{item.label} {item.digest} {item.state}" for item in items)
-        lines = [":orphan:", "", title, "=" * column_width(title), ""]
+        lines = [":orphan:", ":nosearch:", "", title, "=" * column_width(title), ""]
         lines += [_TABLE, "", f".. recorded: {listed}"]
         path = Path(app.srcdir, f"{docname}.rst")
         write(path, "\n".join([*lines, ""]).encode())

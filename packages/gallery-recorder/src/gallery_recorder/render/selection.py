@@ -307,11 +307,11 @@ def choose(
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
-        text = (
-            f"No recording matches the code of: {', '.join(without)}.\n"
-            f"Record these examples with: {commands.record(without)}"
-        )
-        problems.append(text)
+        text = f"No recording matches the code of: {', '.join(without)}.\n"
+        if not any(root.is_dir() for root in said.roots):
+            pull = f"{commands.command()} pull PLACE"
+            text += f"{said.roots[0]}: does not exist. If recordings are kept elsewhere: {pull}\n"
+        problems.append(f"{text}Record these examples with: {commands.record(without)}")
     if said.unrecorded in ("error", "stale"):
         problems += failed  # otherwise sphinx-gallery reports them
         if problems:

@@ -28,7 +28,7 @@ from gallery_recorder.run.executors import Executor, LocalExecutor, Places, leas
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
-from gallery_recorder.store import atomic, moving, recording
+from gallery_recorder.store import atomic, format, moving, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.inputs import Here
@@ -235,6 +235,9 @@ class _Recorder:
             return Outcome(name, "failed", str(error))
         if not script.code:
             return Outcome(name, "current", "has no code to record")
+        if not format.is_shown(f"{example.path.stem}_001.png"):
+            what = "its name has a space or a comma, so sphinx-gallery cannot show its figures"
+            return Outcome(name, "failed", f"{example.source}: {what}. Rename the file.")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
         if link := self._location(example).link_above():

@@ -235,6 +235,8 @@ class Worker:
             self._keep_finished()
             return rst
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
+        if error is not None and isinstance(self._error, ModuleNotFoundError):
+            error = f"ModuleNotFoundError: {self._error}"  # no frame says more
         errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
         shown = self.shown(without_colors(self.output.shown()).expandtabs())
         is_apart = self.run.settings.stderr == "apart"

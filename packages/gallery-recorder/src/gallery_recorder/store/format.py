@@ -369,6 +369,11 @@ def is_path(name: str) -> bool:
     return _fits(name, _FileName)
 
 
+def is_shown(name: str) -> bool:
+    """Whether *name* can be the name of an image on a page."""
+    return _fits(name, _ShownFile)
+
+
 def is_input(name: str) -> bool:
     """Whether *name* can be the name of an input."""
     return _fits(name, _InputName)
