@@ -63,6 +63,7 @@ class Settings(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     sources: dict[str, str] = {}
     refresh: tuple[str, ...] = ()
+    notebooks: Literal["outputs", "plain"] = "outputs"
 
     @property
     def reference(self) -> str | None:
@@ -80,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 #: The settings whose change makes Sphinx read all pages again.
-_PAGES = {"recordings", "devices", "unrecorded", "others", "untimed"}
+_PAGES = {"recordings", "devices", "unrecorded", "others", "untimed", "notebooks"}
 
 
 def register(app: Sphinx) -> None:

@@ -66,7 +66,7 @@ class Single:
         made = notebook.marked(blocks, conf, str(folder))
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{page.example.path.stem}.ipynb"
-        path.write_bytes(notebook.with_outputs(msgspec.json.encode(made), page))
+        path.write_bytes(notebook.finished(msgspec.json.encode(made), page))
         return path
 
 
