@@ -76,6 +76,9 @@ assembled_sources = {
     str(assemble_gallery(f, _root / "build/galleries" / f.name, _root / "tutorials/shared")): str(f)
     for f in _galleries
 }
+gallery_sources = assembled_sources
+# What a page of a kernel imports of the package counts as its code.
+gallery_inputs = ["packages/gallery-kernels/src"]
 sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
