@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from bs4 import BeautifulSoup
+
 from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording
 from gallery_recorder.testing import processes, small_gallery
