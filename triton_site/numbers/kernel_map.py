@@ -57,8 +57,8 @@ class KernelMapDirective(SphinxDirective):
         shown = found and found.shown
         if not (shown and shown.timed):
             return "not recorded yet"
-        path = shown.folder / f"{benchmark}.csv"
-        measured = benchmarks.read(path) if path.is_file() else {}
+        path = shown.files.path(f"{benchmark}.csv")
+        measured = benchmarks.read(path) if path else {}
         sizes = [measured.get(name.strip(" '"), {}) for name in (ours, other)]
         both = [
             {key: one[key] for key in one if key in sizes[0] and key in sizes[1]} for one in sizes
