@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gallery_recorder.api import RecordedFiles
 from gallery_recorder.store.reading import ReadingError
 from triton_site import xray, xray_data
 from triton_site.kernels import xray_pages
@@ -280,11 +281,21 @@ BOMB = gzip.compress(b'{"tile_kernel": "' + b"a" * 40_000_000)
         (packed({"tile_kernel": {"facts": FACTS | {"line": 1 << 62}}}), [FACTS], xray.FILE_NAME),
         (packed({}), [FACTS | {"registers": "168"}], xray_data.PROBE),
         (packed({}), "kernels", xray_data.PROBE),
+        (packed({}), [FACTS | {"warps": 0}], xray_data.PROBE),
     ],
-    ids=["no gzip", "bomb", "types", "size", "a text", "no list"],
+    ids=["no gzip", "bomb", "types", "size", "a text", "no list", "no warps"],
 )
 def test_a_recording_with_a_damaged_xray_is_refused(tmp_path, code, facts, file):
     (tmp_path / xray.FILE_NAME).write_bytes(code)
-    made = SimpleNamespace(probes={xray_data.PROBE: {"kernels": facts}})
+    probes = {xray_data.PROBE: {"kernels": facts}}
+    made = SimpleNamespace(probes=probes, files={xray.FILE_NAME: ""})
     with pytest.raises(ReadingError, match=file):
         xray.kernels.check(tmp_path, made)
+
+
+def test_code_that_the_recording_does_not_list_does_not_exist(tmp_path):
+    (tmp_path / xray.FILE_NAME).write_bytes(packed({"tile_kernel": {"facts": FACTS}}))
+    probes = {xray_data.PROBE: {"kernels": [FACTS]}}
+    listed = RecordedFiles(tmp_path, frozenset({xray.FILE_NAME}))
+    assert [*xray_data.read(listed, probes)[1]] == ["tile_kernel"]
+    assert xray_data.read(RecordedFiles(tmp_path, frozenset()), probes)[1] == {}

@@ -47,9 +47,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _xray(page: Page | None) -> tuple[dict[str, list[Facts]], dict[str, Kernel]]:
     """Facts and code of each kernel in the recording of *page*, which the probe has checked."""
-    if page is None or page.folder is None or page.is_stale:
+    if page is None or page.files is None or page.is_stale:
         return {}, {}
-    facts, code = xray_data.read(page.folder, page.recording.probes)
+    facts, code = xray_data.read(page.files, page.recording.probes)
     found: dict[str, list[Facts]] = {}
     for variant in facts:
         found.setdefault(variant.name, []).append(variant)

@@ -39,6 +39,26 @@ class RecordingError(RecorderError):
 
 
 @dataclass(frozen=True)
+class RecordedFiles:
+    """The files of the recording in *folder*, by the *names* that it lists.
+
+    Other files in the folder have no hash, so for all that shows a recording they do not exist.
+    """
+
+    folder: Path
+    names: frozenset[str]
+
+    def path(self, name: str) -> Path | None:
+        """The path of the file *name*; None if the recording does not list it."""
+        return self.folder / name if name in self.names else None
+
+
+def files_of(folder: Path, recording: Recording) -> RecordedFiles:
+    """The files of the *recording* in *folder*."""
+    return RecordedFiles(folder, frozenset(recording.files))
+
+
+@dataclass(frozen=True)
 class Location:
     """The place of a recording: its root, device, variant, gallery and example."""
 
