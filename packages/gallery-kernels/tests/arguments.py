@@ -22,6 +22,10 @@ def attention() -> list[Any]:
     return [*randn((1, 4, 40, 16), (1, 2, 40, 16), (1, 2, 40, 16)), True]
 
 
+def cross_entropy() -> list[Any]:
+    return [*randn((4, 30)), torch.tensor([3, -100, 0, 29])]
+
+
 def layer_norm() -> list[Any]:
     return randn((4, 48), (48,), (48,))
 
