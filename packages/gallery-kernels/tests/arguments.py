@@ -30,6 +30,10 @@ def layer_norm() -> list[Any]:
     return randn((4, 48), (48,), (48,))
 
 
+def linear_cross_entropy() -> list[Any]:
+    return [*randn((7, 3), (33, 3)), torch.randint(0, 33, (7,)), -100, 2]
+
+
 def rms_norm() -> list[Any]:
     return randn((4, 48), (48,))
 
