@@ -11,7 +11,7 @@ import torch
 import gallery_kernels
 
 #: Functions whose results have no gradients.
-WITHOUT_GRADIENTS: set[str] = set()
+WITHOUT_GRADIENTS: set[str] = {"grouped_mm"}
 
 
 def randn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -24,6 +24,11 @@ def attention() -> list[Any]:
 
 def cross_entropy() -> list[Any]:
     return [*randn((4, 30)), torch.tensor([3, -100, 0, 29])]
+
+
+def grouped_mm() -> list[Any]:
+    offsets = torch.tensor([30, 30, 40], dtype=torch.int32)
+    return [*randn((40, 64), (3, 64, 96), dtype=torch.float16), offsets]
 
 
 def layer_norm() -> list[Any]:

@@ -108,9 +108,11 @@ def test_two_dtypes_under_autocast_are_cast_as_a_linear_layer_casts_them():
     (gradient,) = torch.autograd.grad(cast_weight.sum(), weight)
     assert gradient.dtype == torch.float32
     targets = torch.randint(0, 33, (7,))
-    with torch.autocast("cpu", dtype=torch.float16):  # in which small gradients would be lost
-        with pytest.raises(TypeError, match="dtype of x must be .* but is torch.float16"):
-            linear_cross_entropy(x, weight, targets)
+    with (  # small gradients would be lost
+        torch.autocast("cpu", dtype=torch.float16),
+        pytest.raises(TypeError, match="dtype of x must be .* but is torch.float16"),
+    ):
+        linear_cross_entropy(x, weight, targets)
     with pytest.raises(TypeError, match="the dtype of (x|weight)"):
         linear_cross_entropy(x, weight, targets)
 

@@ -7,7 +7,15 @@ refused by an error that names the argument.
 
 from gallery_kernels.attention import attention
 from gallery_kernels.cross_entropy import cross_entropy
+from gallery_kernels.grouped_mm import grouped_mm
 from gallery_kernels.linear_cross_entropy import linear_cross_entropy
 from gallery_kernels.norms import layer_norm, rms_norm
 
-__all__ = ["attention", "cross_entropy", "layer_norm", "linear_cross_entropy", "rms_norm"]
+__all__ = [
+    "attention",
+    "cross_entropy",
+    "grouped_mm",
+    "layer_norm",
+    "linear_cross_entropy",
+    "rms_norm",
+]

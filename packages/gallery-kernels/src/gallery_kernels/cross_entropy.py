@@ -31,6 +31,7 @@ from gallery_kernels.losses import (
 from gallery_kernels.operations import (
     Operation,
     is_needed,
+    may_need_gradient,
     second_derivative_error,
     without_second_derivative,
 )
@@ -77,7 +78,7 @@ def cross_entropy(
         check_cross_entropy(logits, targets, ignore_index)
         if inplace:
             raise ValueError("inplace=True is only for ordinary calls: pass inplace=False here")
-        return CROSS_ENTROPY(logits, targets, ignore_index, torch.is_grad_enabled())[0]
+        return CROSS_ENTROPY(logits, targets, ignore_index, may_need_gradient(logits))[0]
     plan = _plan_of_call(logits, targets, ignore_index, inplace)
     if plan is None:
         check_cross_entropy(logits, targets, ignore_index)

@@ -25,8 +25,8 @@ from gallery_kernels.losses import (
 from gallery_kernels.operations import (
     Operation,
     is_needed,
+    may_need_gradient,
     second_derivative_error,
-    transforms_are_active,
     without_second_derivative,
 )
 
@@ -123,18 +123,6 @@ def check_linear_cross_entropy(
         raise ValueError(f"piece must be 1 or more, but is {piece}")
 
 
-def may_need_gradient(x: torch.Tensor) -> bool:
-    """Return whether a gradient of *x* may be asked for.
-
-    A tensor of an outer transform of ``torch.func`` does not tell.
-    """
-    if not torch.is_grad_enabled():
-        return False
-    if not torch.compiler.is_compiling() and transforms_are_active():
-        return True
-    return x.requires_grad
-
-
 # An ordinary call
 
 
@@ -228,14 +216,14 @@ def loss_and_gradients(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Return the loss, and the gradients of *x* and of *weight* if they are wanted."""
     (tokens, _), vocabulary = x.shape, weight.shape[0]
-    like = {"dtype": x.dtype, "device": x.device}
-    dx = torch.empty(x.shape, **like) if for_x else None
-    dw = torch.empty(weight.shape, **like) if for_weight else None
+    device = x.device
+    dx = torch.empty(x.shape, dtype=x.dtype, device=device) if for_x else None
+    dw = torch.empty(weight.shape, dtype=x.dtype, device=device) if for_weight else None
     if dw is not None and tokens == 0:
         dw.zero_()
-    losses = torch.empty(tokens, dtype=torch.float32, device=x.device)
-    share = torch.empty(1, dtype=torch.float32, device=x.device)
-    memory = torch.empty(min(plan.piece, tokens), plan.stride, **like)
+    losses = torch.empty(tokens, dtype=torch.float32, device=device)
+    share = torch.empty(1, dtype=torch.float32, device=device)
+    memory = torch.empty(min(plan.piece, tokens), plan.stride, dtype=x.dtype, device=device)
     plan.count(targets, share)
     for start in range(0, tokens, plan.piece):
         rows = slice(start, min(start + plan.piece, tokens))
