@@ -11,7 +11,10 @@ import torch
 import gallery_kernels
 
 #: Functions whose results have no gradients.
-WITHOUT_GRADIENTS: set[str] = {"grouped_mm"}
+WITHOUT_GRADIENTS: set[str] = {"grouped_mm", "int4_mm", "pack_int4"}
+
+#: Those of them that take tensors which require a gradient.
+DETACHING: set[str] = {"pack_int4"}
 
 
 def randn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -31,12 +34,21 @@ def grouped_mm() -> list[Any]:
     return [*randn((40, 64), (3, 64, 96), dtype=torch.float16), offsets]
 
 
+def int4_mm() -> list[Any]:
+    packed = torch.randint(-(2**15), 2**15, (2, 33, 32), dtype=torch.int16)
+    return [*randn((3, 256), dtype=torch.float16), packed, *torch.rand(2, 33, 2).bfloat16()]
+
+
 def layer_norm() -> list[Any]:
     return randn((4, 48), (48,), (48,))
 
 
 def linear_cross_entropy() -> list[Any]:
     return [*randn((7, 3), (33, 3)), torch.randint(0, 33, (7,)), -100, 2]
+
+
+def pack_int4() -> list[Any]:
+    return randn((33, 256))
 
 
 def rms_norm() -> list[Any]:
