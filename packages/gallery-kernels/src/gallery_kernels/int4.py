@@ -17,10 +17,10 @@ from gallery_kernels.checks import (
     check_without_gradient,
     must_replace_bfloat16,
 )
-from gallery_kernels.descriptor_memory import launch_with_memory
+from gallery_kernels.descriptor_memory import aligned, launch_with_memory
 from gallery_kernels.int4_kernels import int4_kernel
 from gallery_kernels.launch import Launch, Limits, Plans, layout_of, limits_of
-from gallery_kernels.operations import Operation, is_needed, refuse_tangents
+from gallery_kernels.operations import Operation, is_needed
 
 GROUPS = (64, 128, 256)
 LARGEST_WEIGHT = 1e9
@@ -67,8 +67,8 @@ def pack_int4(
     """
     check_pack_int4(weight, group)
     if is_needed(weight):
-        refuse_tangents("pack_int4", (weight,))
-        packed, pairs = PACK_INT4(weight.detach(), group)
+        with torch.no_grad():
+            packed, pairs = PACK_INT4(weight, group)
     else:
         packed, pairs = _pack(weight.detach(), group)
     return packed, pairs[..., 0].T, pairs[..., 1].T
@@ -240,14 +240,6 @@ def product(
     else:
         launch_with_memory(plan, x, packed, scales, out)
     return out
-
-
-def aligned(x: torch.Tensor) -> torch.Tensor:
-    """Return *x*, or a copy unless it is contiguous at a multiple of 16 bytes."""
-    x = x.resolve_neg().contiguous()
-    if x.data_ptr() % 16:  # a descriptor cannot describe it
-        return x.clone()
-    return x
 
 
 def side_by_side(scales: torch.Tensor, zeros: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
