@@ -11,7 +11,7 @@ import torch
 import gallery_kernels
 
 #: Functions whose results have no gradients.
-WITHOUT_GRADIENTS: set[str] = {"grouped_mm", "int4_mm", "pack_int4"}
+WITHOUT_GRADIENTS: set[str] = {"gated_delta_rule", "grouped_mm", "int4_mm", "pack_int4", "sample"}
 
 #: Those of them that take tensors which require a gradient.
 DETACHING: set[str] = {"pack_int4"}
@@ -27,6 +27,12 @@ def attention() -> list[Any]:
 
 def cross_entropy() -> list[Any]:
     return [*randn((4, 30)), torch.tensor([3, -100, 0, 29])]
+
+
+def gated_delta_rule() -> list[Any]:
+    q, k, v = randn(*3 * [(1, 20, 2, 16)])
+    gates, beta = torch.rand(2, 1, 20, 2)
+    return [q, k / k.norm(dim=-1, keepdim=True), v, -0.2 * gates, beta]
 
 
 def grouped_mm() -> list[Any]:
@@ -53,6 +59,10 @@ def pack_int4() -> list[Any]:
 
 def rms_norm() -> list[Any]:
     return randn((4, 48), (48,))
+
+
+def sample() -> list[Any]:
+    return [*randn((3, 300)), 1.0, 0, 0.9, 2]
 
 
 NAMES = tuple(gallery_kernels.__all__)

@@ -1,7 +1,7 @@
-"""Memory for kernels that make tensor descriptors themselves.
+"""What kernels need that make tensor descriptors themselves: memory, and aligned tensors.
 
-Triton asks for it the function that ``triton.set_allocator`` has set. That setting belongs to the
-program that calls us, so it is changed in a copy of Python's context only.
+Triton asks for memory the function that ``triton.set_allocator`` has set. That setting belongs to
+the program that calls us, so it is changed in a copy of Python's context only.
 """
 
 import contextvars
@@ -10,6 +10,14 @@ from typing import Any
 
 import torch
 import triton
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """Return *x*, or a copy unless it is contiguous at a multiple of 16 bytes."""
+    x = x.resolve_neg().contiguous()
+    if x.data_ptr() % 16:  # a descriptor cannot describe it
+        return x.clone()
+    return x
 
 
 def launch_with_memory(launch: Callable, *arguments: Any) -> None:
