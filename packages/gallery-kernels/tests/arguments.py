@@ -11,14 +11,28 @@ import torch
 import gallery_kernels
 
 #: Functions whose results have no gradients.
-WITHOUT_GRADIENTS: set[str] = {"gated_delta_rule", "grouped_mm", "int4_mm", "pack_int4", "sample"}
+WITHOUT_GRADIENTS = {
+    "gated_delta_rule",
+    "grouped_mm",
+    "int4_mm",
+    "pack_int4",
+    "paged_attention",
+    "sample",
+}
 
 #: Those of them that take tensors which require a gradient.
-DETACHING: set[str] = {"pack_int4"}
+DETACHING = {"pack_int4"}
+
+#: Functions whose gradients have gradients.
+WITH_SECOND_DERIVATIVES = {"seeded_dropout"}
 
 
 def randn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     return [torch.randn(shape).to(dtype) for shape in shapes]
+
+
+def ints(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
 
 
 def attention() -> list[Any]:
@@ -59,6 +73,15 @@ def pack_int4() -> list[Any]:
 
 def rms_norm() -> list[Any]:
     return randn((4, 48), (48,))
+
+
+def paged_attention() -> list[Any]:
+    q, k, v = randn((2, 4, 16), (5, 8, 2, 16), (5, 8, 2, 16))
+    return [q, k, v, ints(0, 1, 2, 3, 4, 0).view(2, 3), ints(20, 9)]
+
+
+def seeded_dropout() -> list[Any]:
+    return [*randn((99,)), 0.5, 3]
 
 
 def sample() -> list[Any]:

@@ -158,7 +158,9 @@ class Launch:
                 self.ask(*tensors)
         else:
             stream = self.active.get_current_stream(self.device)
-            self.run(*self.grid, stream, *self.kept, *tensors, *self.rest)
+            # With an address, the driver is not asked on which device a tensor lies.
+            addresses = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in tensors]
+            self.run(*self.grid, stream, *self.kept, *addresses, *self.rest)
 
     def must_ask(self) -> bool:
         """Whether a profiler waits for launches, or another GPU is the current one."""
