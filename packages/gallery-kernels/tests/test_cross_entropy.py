@@ -263,3 +263,40 @@ def test_an_error_names_the_argument_before_and_after_a_right_call(arguments, er
         cross_entropy(LOGITS, TARGETS)
         cross_entropy(LOGITS * 1, TARGETS, -100, True)
         cross_entropy(LOGITS, TARGETS.int())
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("m", "v"), [(64, 131_072), (257, 50_257), (300, 32_768), (4096, 4097), (1, 200_003)]
+)
+def test_full_sizes(m, v, dtype, gpu):
+    logits, targets = random_rows(m, v, dtype)
+    logits, targets = logits.to(gpu).requires_grad_(), targets.to(gpu)
+    exact = logits.detach().double().requires_grad_()
+    right = functional.cross_entropy(exact, targets)
+    (wanted,) = torch.autograd.grad(right, exact)
+    rtol = max(2e-5, torch.finfo(dtype).eps)
+    for inplace in (False, True):
+        loss = cross_entropy(logits.clone(), targets, inplace=inplace)
+        (found,) = torch.autograd.grad(loss, logits)
+        assert_close(loss.double(), right.detach(), rtol=1e-5, atol=1e-6)
+        largest = wanted.abs().max().item()
+        assert_close(found.double(), wanted, rtol=rtol, atol=rtol * largest)
+
+
+@pytest.mark.gpu
+def test_rows_past_32_bits_of_offsets(gpu):
+    logits = torch.randn(70_000, 50_257, dtype=torch.bfloat16, device=gpu)
+    targets = torch.full((70_000,), -100, device=gpu)
+    targets[-1] = 7
+    logits.requires_grad_()
+    loss = cross_entropy(logits, targets)
+    assert_close(loss.double(), functional.cross_entropy(logits[-1:].double(), targets[-1:]))
+    (found,) = torch.autograd.grad(loss, logits)
+    assert_close(found[-1].float().sum(), torch.zeros((), device=gpu), rtol=0, atol=1e-2)
+    assert found[-1, 7] < -0.9
+    assert not found[:3].any()

@@ -167,3 +167,34 @@ def test_an_error_names_the_argument_before_and_after_a_right_call(arguments, er
         with pytest.raises(error, match=message):
             grouped_mm(*arguments)
         grouped_mm(ROWS, GROUPS, ends(3, 8))
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(
+    ("sizes", "k", "n"),
+    [
+        ([1000, 0, 3, 700, 1, 0, 2000, 392], 4096, 1024),
+        ([64] * 64, 2048, 1408),
+        ([300, 0, 900], 1000, 77),
+        ([5] * 130, 520, 264),
+    ],
+)
+def test_full_sizes(sizes, k, n, by_columns, dtype, gpu):
+    x, w, offsets = (t.to(gpu) for t in problem(sizes, k, n, dtype))
+    if by_columns:
+        w = w.mT.contiguous().mT
+    for _ in range(2):  # the second call uses the plan of the first
+        assert_right(grouped_mm(x, w, offsets), x, w, sizes)
+
+
+@pytest.mark.gpu
+def test_wrong_offsets_on_a_gpu_do_not_stop_the_program(gpu):
+    x, w, _ = problem([200, 200], 64, 96)
+    for offsets in ((800, 800), (-300, 400), (400, 200)):
+        assert grouped_mm(x.to(gpu), w.to(gpu), ends(*offsets).to(gpu)).shape == (400, 96)
+    torch.accelerator.synchronize()

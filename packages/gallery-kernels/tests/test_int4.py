@@ -16,7 +16,7 @@ H100 = Limits(132, 232_448, 50 * 2**20, is_nvidia=True, is_hopper=True, starts_e
 def unpacked(packed, scales, zeros):
     """Word j of a group holds columns j, j + group / 4, …, the first in its lowest bits."""
     groups, rows, quarter = packed.shape
-    w = torch.empty(rows, groups, 4, quarter, dtype=torch.float64)
+    w = torch.empty(rows, groups, 4, quarter, dtype=torch.float64, device=packed.device)
     for i in range(4):
         w[:, :, i] = ((packed.int() >> 4 * i) & 15).transpose(0, 1)
     return (w.flatten(2) * scales.double()[..., None] + zeros.double()[..., None]).flatten(1)
@@ -251,3 +251,30 @@ def test_an_error_names_the_argument_before_and_after_a_right_call(arguments, er
 def test_a_weight_that_cannot_be_packed_is_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         pack_int4(*arguments)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 16, 17, 64, 100, 256, 1000])
+@pytest.mark.parametrize(("n", "k", "group"), [(8192, 2048, 128), (1000, 4096, 256), (77, 320, 64)])
+def test_full_sizes(rows, n, k, group, dtype, gpu):
+    pack = pack_int4(torch.randn(n, k, device=gpu), group)
+    x = torch.randn(rows, k, device=gpu).to(dtype)
+    for _ in range(2):  # the second call uses the plan of the first
+        assert_right(int4_mm(x, *pack, group), x, pack)
+
+
+@pytest.mark.gpu
+def test_more_programs_than_another_axis_has(gpu):
+    """4,200,000 rows of a weight are 65,625 tiles of 64."""
+    n = 4_200_000
+    packed = torch.randint(-(2**15), 2**15, (1, n, 16), dtype=torch.int16, device=gpu)
+    pairs = torch.rand(1, n, 2, device=gpu).bfloat16()
+    pack = packed, pairs[..., 0].T, pairs[..., 1].T
+    x = torch.randn(1, 64, device=gpu).bfloat16()
+    out = int4_mm(x, *pack, 64)
+    last = [packed[:, -99:], *(t[-99:] for t in pack[1:])]
+    assert_right(out[:, -99:], x, [t.contiguous() for t in last])

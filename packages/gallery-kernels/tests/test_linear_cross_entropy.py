@@ -159,3 +159,44 @@ def test_an_error_names_the_argument_before_and_after_a_right_call(arguments, er
             linear_cross_entropy(*arguments)
         linear_cross_entropy(X, LAYER, TARGETS)
         linear_cross_entropy(X, LAYER, TARGETS, -100, 1)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("piece", [None, 700, 4096])
+def test_full_sizes(piece, dtype, gpu):
+    """The error is relative to the norm of a gradient: each element is a sum with its own."""
+    x = torch.randn(3000, 512, device=gpu).to(dtype).requires_grad_()
+    weight = (torch.randn(32_001, 512, device=gpu) / 512**0.5).to(dtype).requires_grad_()
+    targets = torch.randint(0, 32_001, (3000,), device=gpu)
+    targets[::5] = -100
+    exact = [t.detach().double().requires_grad_() for t in (x, weight)]
+    right = functional.cross_entropy(exact[0] @ exact[1].T, targets)
+    loss = linear_cross_entropy(x, weight, targets, piece=piece)
+    limit = 2**-6 if dtype == torch.bfloat16 else 1e-4
+    assert_close(loss.double(), right, rtol=limit, atol=0)
+    gradients = torch.autograd.grad(loss, (x, weight))
+    for found, wanted in zip(gradients, torch.autograd.grad(right, exact), strict=True):
+        assert (found.double() - wanted).norm() < limit * wanted.norm()
+
+
+@pytest.mark.gpu
+def test_a_step_under_autocast(gpu):
+    """Activations in bf16, and a weight in fp32, whose gradient is in fp32."""
+    x = torch.randn(300, 64, dtype=torch.bfloat16, device=gpu, requires_grad=True)
+    weight = torch.randn(1000, 64, device=gpu, requires_grad=True)
+    targets = torch.randint(0, 1000, (300,), device=gpu)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = linear_cross_entropy(x, weight, targets)
+        right = functional.cross_entropy(functional.linear(x, weight), targets)
+    assert_close(loss, right, rtol=1e-2, atol=0)
+    for found, wanted in zip(
+        torch.autograd.grad(loss, (x, weight)),
+        torch.autograd.grad(right, (x, weight)),
+        strict=True,
+    ):
+        assert found.dtype == wanted.dtype
+        assert (found - wanted).norm() < 2**-5 * wanted.norm()

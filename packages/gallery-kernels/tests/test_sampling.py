@@ -282,3 +282,44 @@ def test_an_error_names_the_argument_before_and_after_a_right_call(arguments, er
             sample(*arguments)
         sample(ROWS)
         sample(ROWS, 1)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("shape", [(1, 131_072), (16, 32_000), (64, 151_936), (3, 1_000_003)])
+def test_full_sizes(shape, dtype, gpu):
+    """Where a sum of float64 agrees with top_p to seven digits, a token may be kept or not."""
+    logits = (2 * torch.randn(shape, device=gpu)).to(dtype)
+    for settings in (*SETTINGS, {"top_k": 5000}):
+        for temperature in (0.7, 1.5):
+            tokens = sample(logits, temperature, **settings, seed=11)
+            keep = kept(logits, temperature, **settings)
+            assert keep.gather(1, tokens[:, None]).all()
+            assert torch.equal(sample(logits, temperature, **settings, seed=11), tokens)
+
+
+@pytest.mark.gpu
+def test_rows_without_a_distribution_on_a_gpu(gpu):
+    logits = torch.randn(4, 50_000, device=gpu)
+    logits[1, 40_000] = math.nan
+    logits[2] = -math.inf
+    tokens = sample(logits, top_p=0.9)
+    assert tokens[1] == tokens[2] == -1
+    assert (tokens[[0, 3]] >= 0).all()
+
+
+@pytest.mark.gpu
+def test_each_replay_of_a_graph_samples_by_the_seed_that_lies_on_the_gpu(gpu):
+    logits, seed = torch.randn(64, 5000, device=gpu), torch.tensor([1], device=gpu)
+    sample(logits, seed=seed)  # compiles the kernels
+    torch.accelerator.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        tokens = sample(logits, seed=seed)
+    for number in (1, 2, 2**62):
+        seed.fill_(number)
+        graph.replay()
+        assert torch.equal(tokens, sample(logits, seed=number))
