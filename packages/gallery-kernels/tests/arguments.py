@@ -23,6 +23,9 @@ WITHOUT_GRADIENTS = {
 #: Those of them that take tensors which require a gradient.
 DETACHING = {"pack_int4"}
 
+#: Functions that wait for the GPU.
+WAITING = {"pack_int4"}
+
 #: Functions whose gradients have gradients.
 WITH_SECOND_DERIVATIVES = {"seeded_dropout"}
 

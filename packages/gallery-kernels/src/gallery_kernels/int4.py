@@ -45,6 +45,8 @@ def pack_int4(
     0.8 % more than a fifteenth of the group's range and of the distance between the smallest weight
     and the number of bfloat16 below it. That distance counts in groups far from zero.
 
+    The check of the numbers waits for the GPU, so a CUDA graph cannot capture this function.
+
     Args:
         weight: ``[N, K]``, float16, bfloat16, float32 or float64, of less than 10⁹ in size. K is a
             multiple of *group*. A gradient does not flow through it. It may be on a CPU.
