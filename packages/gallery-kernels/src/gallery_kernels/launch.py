@@ -43,8 +43,11 @@ class Limits:
 
 @cache
 def limits_of(device: torch.device) -> Limits:
-    """Return the limits of *device*; those of a CPU let the interpreter use few, small programs."""
-    if device.type == "cpu":
+    """Return the limits of *device*; in the interpreter, programs are few and small.
+
+    It may run where a GPU is, whose instructions it does not have.
+    """
+    if device.type == "cpu" or triton.knobs.runtime.interpret:
         return Limits(4, 65_536, 2**20, is_nvidia=False, is_hopper=False, starts_early=False)
     gpu = torch.get_device_module(device).get_device_properties(device)
     is_nvidia = device.type == "cuda" and torch.version.hip is None
