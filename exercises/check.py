@@ -85,8 +85,8 @@ def a_copy(exercise, watch):
     if exercise.copies or not watch.copied:
         return ""
     return (
-        f"it copies {watch.copied} bytes by `.contiguous()` before the kernel runs: pass the strides "
-        "to the kernel instead."
+        f"it copies {watch.copied} bytes by `.contiguous()` before the kernel runs: pass the "
+        "strides to the kernel instead."
     )
 
 

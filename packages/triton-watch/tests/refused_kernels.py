@@ -144,7 +144,7 @@ def launch(kernel):
     kernel[(1,)](torch.ones(16), torch.zeros(16), 16)
 
 
-@named("`break`", "while", "refused_kernels.py line 37 `break`")
+@named("`break`", "while", "break_kernel, refused_kernels.py line")
 def a_break():
     launch(break_kernel)
 

@@ -236,8 +236,12 @@ def test_times_are_skipped_and_what_is_timed_runs_once(capsys):
 
 
 def test_elements_that_were_never_written_are_an_error_where_that_is_asked_for():
-    out = torch.empty(32)
-    with pytest.raises(triton_watch.FaultError, match="never been written"):
+    kept = []
+
+    def leave_half_out():
         with triton_watch.watch(strict=True, compile=False):
-            out = torch.empty(32)
-            copy_kernel[(1,)](torch.ones(16), out, B=16)
+            kept.append(torch.empty(32))
+            copy_kernel[(1,)](torch.ones(16), kept[0], B=16)
+
+    with pytest.raises(triton_watch.FaultError, match="never been written"):
+        leave_half_out()

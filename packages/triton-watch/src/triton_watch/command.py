@@ -6,8 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from triton_watch.limits import LIMIT
-from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
+from triton_watch.process import LIMIT, Child, command_of, is_child, run_apart, unreadable
 
 
 def main(arguments=None):

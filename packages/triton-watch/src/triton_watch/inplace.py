@@ -78,7 +78,7 @@ class Trials:
         name = self.names[buffer]
         code = launch.function.__code__
         return FaultError(
-            "an autotuned kernel changes what it reads: each trial starts from the last one's result",
+            "an autotuned kernel changes what it reads, so each trial starts from the last result",
             ("kernel", f"{launch.kernel}, {line(code.co_filename, code.co_firstlineno)}"),
             ("tensor", f"`{name}`, at byte {offset} of its memory"),
             ("trials", f"{len(self.tuner.configs)} configurations, and then the call itself"),

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+LIMIT = 20  # seconds for one program of a kernel, or for the reader's code between kernels
 REPORT = "TRITON_WATCH_REPORT"
 
 

@@ -13,10 +13,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from triton_watch.inplace import Trials
 from triton_watch.kernels import Kernels, bound_arguments
-from triton_watch.limits import LIMIT, Limits
+from triton_watch.limits import Limits
 from triton_watch.memory import FIRST_SLOT, LAST_SLOT, SLOT, Memory, Range, place_of
 from triton_watch.operations import Operations
 from triton_watch.places import FaultError, chain, count_of, here, program_name
+from triton_watch.process import LIMIT
 from triton_watch.races import Order, RaceError, Uses
 from triton_watch.undefined import Following, undefined
 
@@ -85,10 +86,12 @@ class Watch:
     """While active, kernels run in the interpreter are watched, and what they move is counted."""
 
     def __init__(self, trace=None, compiler=None, limit=LIMIT):
-        """Args:
-        trace: A Trace that collects what programs touch, or None.
-        compiler: A Compiler that tries whether kernels compile, or None.
-        limit: The seconds of processor time that one program of a kernel may take.
+        """Prepare a watch, which begins with ``with``.
+
+        Args:
+            trace: A Trace that collects what programs touch, or None.
+            compiler: A Compiler that tries whether kernels compile, or None.
+            limit: The seconds of processor time that one program of a kernel may take.
         """
         self.memory = Memory()
         self.launch = None
