@@ -96,6 +96,7 @@ html_static_path = [
     "docs/_static",
     str(write_checker(_root, _root / "build/checker/exercise.pyz")),
     str(_root / "build/checker/exercise.py"),
+    "packages/triton-watch/src/triton_watch/player.js",  # of `.. trace::`
 ]
 html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [

@@ -95,7 +95,7 @@ def test_what_is_done_is_kept_beside_the_checker(tmp_path):
 
 def test_a_kernel_that_does_not_compile_is_not_right(tmp_path):
     text = AXPY.replace("mask = offsets < n", "mask = 0 <= offsets < n")
-    status, printed = command(tmp_path, "01-axpy", "mine.py", mine=text)
+    status, printed = command(tmp_path, "01-axpy", "mine.py", compiled=True, mine=text)
     assert status == 1
     assert "`(0 <= offsets) & (offsets < n)`" in printed
 

@@ -11,6 +11,7 @@ globals that they use: modules, other kernels, constants.
 
 import ast
 import builtins
+import contextlib
 import inspect
 import linecache
 import os
@@ -20,6 +21,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import NamedTuple
@@ -106,9 +108,14 @@ class Compiler:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
-    def wait(self, request):
-        """Wait until a kernel is compiled; return a Refusal, or None if nothing is wrong."""
-        request.done.wait(PATIENCE)
+    def wait(self, request, meanwhile=lambda: None):
+        """Wait until a kernel is compiled; return a Refusal, or None if nothing is wrong.
+
+        *meanwhile* is called every half second, to say that this process is not hanging.
+        """
+        end = time.monotonic() + PATIENCE
+        while not request.done.wait(0.5) and time.monotonic() < end:
+            meanwhile()
         return request.refusal
 
     def close(self):
@@ -122,15 +129,13 @@ class Compiler:
             request = self._waiting.get()
             if request is None:
                 return
-            try:
+            # Whatever goes wrong in the compiler's process says nothing of the kernel.
+            with contextlib.suppress(Exception):
                 request.refusal = self._ask(request.message)
-            except (OSError, EOFError, pickle.UnpicklingError):
-                self._process = None  # the compiler has crashed, which says nothing of the kernel
-            finally:
-                request.done.set()
+            request.done.set()
 
     def _ask(self, message):
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             self._process = _start_process()
         self._process.stdin.write(len(message).to_bytes(8, "little") + message)
         self._process.stdin.flush()

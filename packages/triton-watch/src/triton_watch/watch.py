@@ -157,6 +157,10 @@ class Watch:
             )
         )
 
+    def goes_on(self):
+        """Note that this process makes progress."""
+        self.alive = time.monotonic()
+
     def finish(self):
         """Wait for what the compiler says of the kernels, and add it to the faults."""
         self.faults += self.kernels.refused()
