@@ -1,7 +1,7 @@
 """Exercises on attention and recurrences: inputs to try, and what is right."""
 
 import torch
-from triton_watch.watch import watching
+from triton_watch.watcher import watching
 
 from exercises.compare import size_of
 

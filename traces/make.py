@@ -132,7 +132,7 @@ def make(script):
 def trace(function, kernels):
     """One trace, with its caption."""
     from triton_watch.trace import Scene, Trace
-    from triton_watch.watch import Watch
+    from triton_watch.watcher import Watch
 
     recorder = Trace()
     with Watch(recorder):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 from exercises import attention, weights
 from exercises.check import check as check_module

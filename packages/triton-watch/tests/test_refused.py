@@ -13,7 +13,7 @@ import triton.language as tl
 import triton_watch
 from triton_watch.compiles import Compiler
 from triton_watch.source import findings
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 def functions_of(module):
@@ -69,6 +69,20 @@ def test_the_source_alone_tells_where_nothing_can_be_compiled(name):
     with pytest.raises(triton_watch.FaultError), watch:
         REFUSED[name]()
     assert all(word in str(watch.faults[0]) for word in REFUSED[name].words)
+
+
+def test_the_source_tells_where_the_compiler_cannot_be_started(monkeypatch):
+    def fails():
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("triton_watch.compiles._start_process", fails)
+    watch = Watch(compiler=Compiler())
+    with pytest.raises(triton_watch.FaultError), watch:
+        refused_kernels.a_chained_comparison()
+    with watch:
+        refused_kernels.a_variable_that_changes_its_type()
+    watch.finish()
+    assert len(watch.faults) == 1
 
 
 @pytest.mark.parametrize("name", RIGHT)

@@ -115,7 +115,7 @@ def new_watch(options):
     """A watch as the options of the command ask for it."""
     from triton_watch.compiles import Compiler
     from triton_watch.trace import Trace
-    from triton_watch.watch import Watch
+    from triton_watch.watcher import Watch
 
     trace = Trace() if options.trace else None
     compiler = Compiler() if options.compile else None

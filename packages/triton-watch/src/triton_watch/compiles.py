@@ -36,6 +36,9 @@ KERNELS = 64
 PATIENCE = 120  # seconds for one kernel
 
 
+UNKNOWN = "unknown"  # the answer where a kernel could not be built again in the other process
+
+
 class Refusal(NamedTuple):
     """What the compiler says of a kernel that it does not compile."""
 
@@ -132,6 +135,7 @@ class Compiler:
             # Whatever goes wrong in the compiler's process says nothing of the kernel.
             with contextlib.suppress(Exception):
                 request.refusal = self._ask(request.message)
+                request.answered = True
             request.done.set()
 
     def _ask(self, message):
@@ -140,6 +144,8 @@ class Compiler:
         self._process.stdin.write(len(message).to_bytes(8, "little") + message)
         self._process.stdin.flush()
         answer = pickle.load(self._process.stdout)
+        if answer == UNKNOWN:
+            raise CannotDescribeError
         return Refusal(*answer) if answer else None
 
 
@@ -150,6 +156,7 @@ class _Request:
         self.name = name
         self.message = message
         self.done = threading.Event()
+        self.answered = False  # whether the compiler could be asked
         self.refusal = None
 
 
@@ -326,7 +333,7 @@ class _Tensor:
 
 
 def _compile(message):
-    """Compile a kernel; return a Refusal as a tuple, or None."""
+    """Compile a kernel; return a Refusal as a tuple, None if there is none, or UNKNOWN."""
     from triton.compiler.errors import CompilationError
 
     sys.path[:] = message["path"]
@@ -335,7 +342,7 @@ def _compile(message):
         kernel = built.functions[message["kernel"]]
         arguments = {name: _argument(one) for name, one in message["arguments"].items()}
     except Exception:
-        return None  # what the reader wrote could not be built again, which is no fault of theirs
+        return UNKNOWN
     try:
         compiled = kernel.warmup(grid=(1,), **arguments, **message["options"])
     except CompilationError as error:
@@ -346,9 +353,9 @@ def _compile(message):
             return f"{text}: a pass of the compiler fails, and says no more", "", 0
         if "Unsupported function referenced" in text:
             return text, "", 0
-        return None
+        return UNKNOWN
     except Exception:
-        return None
+        return UNKNOWN
     shared = getattr(getattr(compiled, "metadata", None), "shared", 0)
     if shared > MOST_SHARED:
         text = f"a program needs {shared} bytes of shared memory, and can have {MOST_SHARED}"

@@ -33,9 +33,12 @@ class Trials:
         finally:
             self.tuner = None
 
-    def begin(self, launch, arguments, named):
+    def begin(self, arguments, named):
         """Remember the memory of the arguments that no option of the tuner brings back."""
-        self.before, self.names, self.reads, self.writes = {}, {}, {}, {}
+        self.before = {}
+        self.names = {}
+        self.reads = {}
+        self.writes = {}
         if self.tuner is None:
             return
         values = dict(zip(self.tuner.arg_names, arguments, strict=False)) | named

@@ -39,7 +39,7 @@ class Kernels:
                 del self._launched[request]
                 raise self.watch.note(self._refused(function, request.refusal, here(), found))
         certain = [one for one in found if one.certain]
-        if certain and not request:
+        if certain and not (request and request.answered):
             raise self.watch.note(self._found(function, certain[0], here()))
 
     def fault_of_error(self, error, executor, arguments, named):
