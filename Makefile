@@ -43,7 +43,7 @@ PEERS  := $(call needs,peers)
 LINT   := $(call needs,lint) $(if $(PYTHON),,.venv/actionlint)
 
 # Pages written by hand; the others are generated.
-PAGES   := $(wildcard docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
+PAGES   := $(wildcard packages/*/docs/*.rst docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
   docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst docs/python-api/*/*.rst)
 
 # Warnings are errors in workflows. Here a page may show outputs of older code, which warns.
@@ -106,24 +106,31 @@ clean: ## delete everything that was built; recordings stay
 
 # --- tests ---------------------------------------------------------------------------------------
 
+# pytest with the options $1 in each package, which has tests of its own, and on the site.
+# Exit status 5 says that a room has no such test.
+define in-each-room
+@for room in $(wildcard packages/*) .; do \
+  (cd $$room && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(TESTPY) -m pytest -n auto $1); \
+  case $$? in 0|5) ;; *) failed="$$failed $$room";; esac; done; \
+  test -z "$$failed" || { echo "failed in:$$failed"; exit 1; }
+endef
+
 test: $(TEST) $(LINT) ## run linters and tests on all cores: minutes
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 tests: # their own calls of make must not inherit this one's options
-	@for folder in $(wildcard packages/*) .; do \
-	  (cd $$folder && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(TESTPY) -m pytest -n auto) \
-	    || failed="$$failed $$folder"; done; \
-	  test -z "$$failed" || { echo "failed in:$$failed"; exit 1; }
+	$(call in-each-room,)
 
 quick: $(TEST) ## run the fast tests: seconds
+	cd packages/gallery-recorder && $(TESTPY) -m pytest -n auto -m "not (stress or cluster or record)"
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
 	  $(addprefix --ignore=tests/,browser exercises gpu guide tutorials docs/test_site.py) # slow imports
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
-	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
+	$(call in-each-room,-m "(stress or cluster) and not gpu")
 
 test-patches: $(TEST) ## break the engine in many small ways, one at a time: a test must notice each
-	$(PY) -m tests.patches
+	cd packages/gallery-recorder && $(TESTPY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; \
@@ -133,12 +140,13 @@ test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each versi
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
 test-peers: $(PEERS) ## run sphinx-gallery's own tests over recordings of its test gallery
-	$(PY) -m tests.peers.tinybuild build/peers
-	$(PY) -m tests.peers.own_gallery build/peers
+	cd packages/gallery-recorder && $(TESTPY) -m tests.peers.tinybuild $(CURDIR)/build/peers
+	cd packages/gallery-recorder && $(TESTPY) -m tests.peers.own_gallery $(CURDIR)/build/peers
 
 test-engines: $(TEST) ## test the engine with each Sphinx:sphinx-gallery in ENGINES
 	@for pair in $(ENGINES); do \
-	  $(PY) -m tests.peers.engines "$$pair" build/engines || failed="$$failed $$pair"; done; \
+	  (cd packages/gallery-recorder && $(TESTPY) -m tests.peers.engines "$$pair" \
+	    $(CURDIR)/build/engines) || failed="$$failed $$pair"; done; \
 	  test -z "$$failed" || { echo "failed with:$$failed"; exit 1; }
 
 lint: $(LINT) ## run the linters
@@ -146,7 +154,7 @@ lint: $(LINT) ## run the linters
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	@$(TOOLS) lint-imports --no-logo
-	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
+	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md packages/*/README.md
 	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs exercises guide packages tests triton_site tutorials
 	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@mkdir -p build && $(PY) -m tests.fixtures.action >build/action.yml

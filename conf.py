@@ -28,7 +28,12 @@ extensions = [
     "sphinxcontrib.bibtex",
 ]
 templates_path = ["docs/_templates"]
-exclude_patterns = ["_templates", "**/GALLERY_HEADER.rst", "programming-guide/chapter-*/index.rst"]
+exclude_patterns = [
+    "_templates",
+    "**/GALLERY_HEADER.rst",
+    "**/__pycache__",  # of the scripts in docs/_static
+    "programming-guide/chapter-*/index.rst",
+]
 nitpicky = True
 autodoc_typehints = "none"
 napoleon_attr_annotations = False

@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder.publish import publish, versions
 from tabulate import tabulate
 
+from gallery_recorder.publish import publish, versions
 from tests.fixtures import chromium
 from tests.fixtures.served import served
 

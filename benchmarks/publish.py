@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gallery_recorder.api import versions
 from tabulate import tabulate
 
 from benchmarks._process import cost_of
+from gallery_recorder.api import versions
 
 ROOT = Path(__file__).parents[1]
 

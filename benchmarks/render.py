@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder.testing import small_gallery
 from tabulate import tabulate
 
 from benchmarks._process import Cost, cost_of
+from gallery_recorder.testing import small_gallery
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,9 +1,9 @@
 """Exercises on attention and recurrences: inputs to try, and what is right."""
 
 import torch
-from triton_watch.watcher import watching
 
 from exercises.compare import size_of
+from triton_watch.watcher import watching
 
 ATTENTION = {"rtol": 2**-9, "atol": 2**-9}  # weights and output are rounded to fp16
 

@@ -6,12 +6,12 @@ import inspect
 import warnings
 
 import torch
-from triton_watch.operations import results_with_gaps
-from triton_watch.places import FaultError, count_of, line_in, root_of
-from triton_watch.watcher import Watch
 
 from exercises.compare import difference, shown
 from exercises.table import EXERCISES
+from triton_watch.operations import results_with_gaps
+from triton_watch.places import FaultError, count_of, line_in, root_of
+from triton_watch.watcher import Watch
 
 
 def check(name, module, on_gpu=False, began=lambda: None, watch=None):

@@ -20,12 +20,11 @@ import sys
 import zipimport
 from pathlib import Path
 
-from triton_watch.command import add_options, new_watch, watch_script, write_trace
-from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
-
 from exercises import progress
 from exercises.skeleton import skeleton
 from exercises.tasks import TASKS
+from triton_watch.command import add_options, new_watch, watch_script, write_trace
+from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
 
 
 def main(arguments=None):
@@ -160,10 +159,10 @@ def _this_command():
 def check_file(name, options, child):
     """Check the function in the file that the options name; 0 if it is right."""
     import numpy as np
-    from triton_watch.places import line_in, not_theirs
 
     from exercises.check import check
     from exercises.timing import compare_speed
+    from triton_watch.places import line_in, not_theirs
 
     file, on_gpu = options.file, options.gpu
     not_theirs(str(Path(__file__).parent))

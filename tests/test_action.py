@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+ENGINE = ROOT / "packages" / "gallery-recorder"
+INSTALL = "-m pip install --quiet --disable-pip-version-check"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 CONF = """
 extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
@@ -26,7 +28,7 @@ def runner(tmp_path):
     (tmp_path / "bin").mkdir()
     for name, script in (
         ("gallery-recorder", f'exec {sys.executable} -m gallery_recorder "$@"'),
-        ("python", f'test "$*" = "-m pip install --quiet --disable-pip-version-check {ROOT}"'),
+        ("python", f'test "$*" = "{INSTALL} {ENGINE}"'),
     ):
         (path := tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -38,7 +40,7 @@ def runner(tmp_path):
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "origin"], check=True)
     for words in (["init", "-q"], ["remote", "add", "origin", str(tmp_path / "origin")]):
         subprocess.run([*git, *words], check=True)
-    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ENGINE / "src")}
     env |= {"GITHUB_ACTION_PATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
 
     def run(**given):

@@ -4,6 +4,7 @@ import math
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
+
 from triton_watch.trace import Scene
 
 

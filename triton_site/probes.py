@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from gallery_recorder.api import ReadingError, Recording
 from msgspec import Meta
 
+from gallery_recorder.api import ReadingError, Recording
 from triton_site.numbers import csv_files
 from triton_site.references import SOFTWARE
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.api import seam
-
 from triton_site import launches, xray_data
 from triton_site.xray_data import FILE_NAME, MAX_CODE
 

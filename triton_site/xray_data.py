@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from gallery_recorder.api import ReadingError, reading
 from msgspec import Meta
+
+from gallery_recorder.api import ReadingError, reading
 
 #: The probe's name in recordings, and the file of intermediate code beside them.
 PROBE = "triton_site.xray.kernels"

@@ -3,8 +3,9 @@
 import io
 import zipfile
 
-from gallery_recorder.testing.waiting import wait_for
 from playwright.sync_api import Page, expect
+
+from gallery_recorder.testing.waiting import wait_for
 
 GALLERY = "stable/getting-started/tutorials"
 FIRST = f"{GALLERY}/01-vector-add.html"

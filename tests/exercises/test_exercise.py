@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
-from triton_watch.watcher import Watch
 
 from exercises import attention, weights
 from exercises.check import check as check_module
 from exercises.table import EXERCISES
 from tests.exercises.small_exercises import SMALL
 from tests.galleries import FILES
+from triton_watch.watcher import Watch
 
 
 def check(name, function):

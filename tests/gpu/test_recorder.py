@@ -7,11 +7,11 @@ import re
 from textwrap import dedent
 
 import pytest
+
 from gallery_recorder.run import gpus
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import slug
 from gallery_recorder.testing.projects import Room
-
 from triton_site.references import SOFTWARE
 
 GPUS = gpus.find_gpus()

@@ -8,9 +8,9 @@ import statistics
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, slug
-
 from triton_site.references import REFERENCES, SOFTWARE
 
 ROOT = Path(__file__).parents[2] / "recordings"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
-from gallery_recorder.project.script import load_script
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from gallery_recorder.project.script import load_script
 from triton_site.numbers import measured
 from triton_site.pages import cells
 

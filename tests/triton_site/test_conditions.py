@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from gallery_recorder.project.script import load_script
 
+from gallery_recorder.project.script import load_script
 from triton_site.numbers import conditions, launched
 from triton_site.numbers.recorded import Recorded
 from triton_site.xray_data import PROBE

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gallery_recorder.api import ReadingError
-from gallery_recorder.store.recording import RecordingError
 
+from gallery_recorder.api import ReadingError
 from gallery_recorder.store import recording
+from gallery_recorder.store.recording import RecordingError
 from triton_site.numbers import csv_files, performance
 from triton_site.probes import software
 from triton_site.references import SOFTWARE

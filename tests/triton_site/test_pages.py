@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from bs4 import BeautifulSoup
+
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.run.recorder import Options
-
 from tests import galleries
 from triton_site.pages import commands, tiles
 from triton_site.pages.exercises import TABLE, read_table

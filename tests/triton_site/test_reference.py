@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gallery_recorder.testing.processes import sphinx
 
+from gallery_recorder.testing.processes import sphinx
 from triton_site.kernels import api
 from triton_site.kernels.api import Entry, Member, Overload
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from gallery_recorder.project.script import load_script
 
+from gallery_recorder.project.script import load_script
 from tests.galleries import FILES
 from triton_site.numbers import scripts
 from triton_site.numbers.quantities import QuantityError

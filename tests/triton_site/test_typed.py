@@ -1,8 +1,8 @@
 """Numbers that somebody typed are found before a reader finds them wrong."""
 
 import pytest
-from gallery_recorder.project.script import load_script
 
+from gallery_recorder.project.script import load_script
 from triton_site.numbers import typed
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from gallery_recorder.store.reading import ReadingError
 
+from gallery_recorder.store.reading import ReadingError
 from triton_site import xray, xray_data
 from triton_site.kernels import xray_pages
 

@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from gallery_recorder.api import Page, domain_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import Page, domain_of
 from triton_site import xray, xray_data
 from triton_site.numbers import measured
 from triton_site.numbers.tables import Cell, table

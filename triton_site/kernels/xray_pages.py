@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import Page
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import Page
 from triton_site import launches, xray, xray_data
 from triton_site.numbers.tables import table
 from triton_site.pages.cells import boxes_of, cells_of, functions, in_sight, page_of

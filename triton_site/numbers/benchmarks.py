@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from gallery_recorder.api import ReadingError, RecorderError, reading
 from msgspec import Meta
+
+from gallery_recorder.api import ReadingError, RecorderError, reading
 
 _COLUMNS = ["provider", "unit", "median", "p20", "p80"]
 _RATES = ("GB/s", "TB/s", "GFLOPS", "TFLOPS", "TFLOP/s")

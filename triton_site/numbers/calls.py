@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import domain_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current
 from triton_site.numbers.tables import link, table

@@ -20,7 +20,6 @@ from functools import cache
 from pathlib import Path
 
 from gallery_recorder.api import Block, Script, ScriptError, load_script, seam
-
 from triton_site.numbers import typed
 from triton_site.numbers.recorded import Recorded
 from triton_site.pages.assemble import AssembleError, assemble_gallery

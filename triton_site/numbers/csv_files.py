@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 
 from gallery_recorder.api import ReadingError, reading
-
 from triton_site.numbers import benchmarks
 
 #: Text in a cell: providers, units, names. No markup, and no more than fits into a table.

@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import domain_of
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.rst import escape
 
+from gallery_recorder.api import domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.performance import Comparison, ratios
 from triton_site.numbers.tables import table

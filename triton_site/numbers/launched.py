@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 
 from gallery_recorder.api import ReadingError, reading
-
 from triton_site.numbers.recorded import Recorded
 from triton_site.xray_data import Facts, launches, names
 

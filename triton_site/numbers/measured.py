@@ -31,12 +31,12 @@ from typing import Any, ClassVar
 import msgspec
 from docutils import nodes
 from docutils.parsers.rst import directives
-from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from gallery_recorder.api import Page, RecorderError, domain_of, downloads, slug
 from triton_site.numbers import conditions, typed
 from triton_site.numbers.launched import of_launches
 from triton_site.numbers.performance import ABOVE, above_ceilings

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from gallery_recorder.api import domain_of, seam, slug
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import domain_of, seam, slug
 from triton_site.numbers.recorded import current, release_of
 from triton_site.references import REFERENCE_DEVICES
 

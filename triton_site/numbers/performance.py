@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from docutils import nodes
-from gallery_recorder.api import ListedRecording, domain_of
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import at_size, link, table

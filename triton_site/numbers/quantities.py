@@ -45,8 +45,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from gallery_recorder.api import reading, recording
 
+from gallery_recorder.api import reading, recording
 from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from sphinx.environment import BuildEnvironment
+
 from gallery_recorder.api import (
     ListedRecording,
     Recording,
@@ -16,8 +18,6 @@ from gallery_recorder.api import (
     reader,
     recording,
 )
-from sphinx.environment import BuildEnvironment
-
 from triton_site.references import SOFTWARE
 
 #: The file with the CPU's share of each call of a page; its sizes are the names of functions.

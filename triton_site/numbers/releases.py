@@ -13,12 +13,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from docutils import nodes
-from gallery_recorder.api import ListedRecording, domain_of
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.performance import (
     benchmark_title,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gallery_recorder.api import Page, domain_of
 from sphinx.application import Sphinx
 from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join
 
+from gallery_recorder.api import Page, domain_of
 from triton_site.numbers.measured import page_of_script, quantity_of
 from triton_site.numbers.quantities import QuantityError
 

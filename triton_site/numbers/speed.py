@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from gallery_recorder.api import RecorderError, compare, recording, visible
-
 from triton_site.numbers.benchmarks import Measurement, is_rate, read
 
 #: A provider lost if its ratio within the spread is below this.

@@ -12,13 +12,13 @@ from itertools import chain
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import Page, domain_of
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
+from gallery_recorder.api import Page, domain_of
 from triton_site.pages.path import LEVELS, path_of
 
 #: Stands around a measured number in a text.

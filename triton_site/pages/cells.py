@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import Page, Script, domain_of, seam
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import Page, Script, domain_of, seam
 from triton_site.pages.keylines import without_marks
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import files
 from sphinx import addnodes
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import files
 from triton_site.pages.assemble import assemble_script, defined, used
 from triton_site.pages.cells import functions, page_of
 from triton_site.pages.folds import Fold

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import Page
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransformer
 from sphinx.transforms.post_transforms import ReferencesResolver
 
+from gallery_recorder.api import Page
 from triton_site.pages.cells import boxes_of, cells_of, page_of
 from triton_site.pages.folds import Fold
 from triton_site.pages.markdown import Writer

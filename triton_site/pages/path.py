@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from gallery_recorder.api import domain_of, seam
 from sphinx.application import Sphinx
 from sphinx.directives.other import TocTree
 from sphinx.environment import BuildEnvironment
+
+from gallery_recorder.api import domain_of, seam
 
 #: The levels in their order, with the titles that readers see.
 LEVELS = {

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from gallery_recorder.api import seam
-
 from triton_site.pages import points
 
 _PNG_DPI = 150

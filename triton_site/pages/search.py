@@ -21,13 +21,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import snowballstemmer
 from docutils import nodes
-from gallery_recorder.api import domain_of, downloads
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains import Domain
 from sphinx.environment import BuildEnvironment
 from sphinx.util import docname_join, logging
 
+from gallery_recorder.api import domain_of, downloads
 from triton_site.pages.folds import Fold
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gallery_recorder.api import Fact, Recording, readable_bytes
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import Fact, Recording, readable_bytes
 from triton_site.references import SOFTWARE
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from gallery_recorder.api import domain_of
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import domain_of
 from triton_site.pages.exercises import TABLE, read_table
 from triton_site.pages.path import path_of
 

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import urljoin
 
 from docutils import nodes
-from gallery_recorder.api import downloads
 from sphinx.application import Sphinx
 
+from gallery_recorder.api import downloads
 from triton_site.pages.markdown import Writer
 
 

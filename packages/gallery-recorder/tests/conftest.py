@@ -29,11 +29,14 @@ RECORDING = (
     "run/test_subset",
     "run/test_worker",
     "store/test_orphans",
+    "test_package",
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give child processes a usual environment."""
+    """Give child processes a usual environment, and this checkout's engine."""
+    sources = [str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sources))
     # Hundreds of processes import the engine: keep it compiled, whatever the environment says.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

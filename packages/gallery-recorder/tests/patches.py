@@ -1,7 +1,7 @@
 """Small faults, some for each promise of the engine, and the tests that must notice each.
 
 ``python -m tests.patches [WORD …]`` applies each patch (or those with a WORD in their line) to a
-copy of the checkout and runs its tests there. It ends with 1 if a patch survives: then a test is
+copy of the package and runs its tests there. It ends with 1 if a patch survives: then a test is
 missing, or one cannot fail. ``make test-patches`` runs it.
 """
 
@@ -26,6 +26,7 @@ class Patch(NamedTuple):
 
 
 RECORDING, MIGRATIONS = "store/test_recording.py", "store/test_migrations.py"
+FIGURES = "store/test_figures.py"
 SUBSET, ORPHANS, STATUS = "run/test_subset.py", "store/test_orphans.py", "store/test_status.py"
 TRANSPORT, SCRIPT, TEXT = "store/test_transport.py", "project/test_script.py", "run/test_text.py"
 STALE, SELECTION = "render/test_stale.py", "render/test_selection.py"
@@ -36,33 +37,32 @@ ENVIRONMENT, PUBLISH = "run/test_environment.py", "publish/test_publish.py"
 PATCHES = [
     # A recording outlives the engine, and damage is noticed.
     Patch("store/migrations.py", "if schema > SCHEMA:", "if schema > 99:", RECORDING),
-    Patch("store/migrations.py", "schema += 1", "schema += 2", MIGRATIONS),
-    Patch("store/migrations.py", 're.sub("^    ", "", box[2]', 're.sub("^   ", "", box[2]', MIGRATIONS),
-    Patch("store/migrations.py", "apart, rst = True,", "apart, rst = False,", MIGRATIONS),
-    Patch("store/migrations.py", '"text/html": value', '"text/plain": value', MIGRATIONS),
-    Patch("store/migrations.py", "if not is_as_printed or", "if False and", MIGRATIONS),
-    Patch("store/markup.py", "== _lines(rst)", "!= []", MIGRATIONS),
-    Patch("store/markup.py", "all(name in files for name in named) and ", "", MIGRATIONS),
-    Patch("store/markup.py", "in_a_row = len(made) > 1", "in_a_row = len(made) > 2", MIGRATIONS),
-    Patch("store/markup.py", "block.shown is None and block.stderr", "block.stderr", MIGRATIONS),
-    Patch("store/recording.py", "if migrations.schema_of(", "if not migrations.schema_of(", MIGRATIONS),
+    Patch("store/migrations.py", "for number in range(schema, SCHEMA)", "for number in range(schema, SCHEMA - 1)", MIGRATIONS),
+    Patch("store/migrations.py", 'if name not in ("class"', 'if not name.isascii() and name not in ("class"', MIGRATIONS),
+    Patch("store/migrations.py", '"sphx-glr-multi-img" if len(made) > 1', '"sphx-glr-multi-img" if len(made) > 2', MIGRATIONS),
+    Patch("store/figures.py", "if name not in files:", "if False:", FIGURES),
+    Patch("store/figures.py", "if make is None:", "if make is None and False:", FIGURES),
+    Patch("store/figures.py", "        for name in self.options:", "        for name in ():", FIGURES),
+    Patch("store/figures.py", "if _INLINE_MARKUP.search(caption):", "if False:", FIGURES),
+    Patch("store/figures.py", 'if directive.argument.lower() != "html":', "if False:", FIGURES),
+    Patch("render/markup.py", "block.shown is None and block.stderr", "block.stderr", "run/test_fidelity.py"),
     Patch("store/recording.py", "!= sha256:", "== sha256:", RECORDING),
     Patch("store/recording.py", "if location.folder != folder:", "if False:", RECORDING),
     Patch("store/recording.py", "    load(staging)\n", "", RECORDING),
     Patch("store/recording.py", 'if name[0] != ".")', "if True)", RECORDING),
-    Patch("store/format.py", "*recording.data} - recording.files.keys()", "*()} - recording.files.keys()", RECORDING),
+    Patch("store/format.py", "*recording.data} - recording.files.keys())", "*()} - recording.files.keys())", RECORDING),
     Patch("store/format.py", "if len(folded) <= len(recording.files):", "if False:", RECORDING),
     Patch("store/format.py", "endswith(_SOURCES)", "endswith(_THUMBNAILS)", RECORDING),
     Patch("store/atomic.py", "elif exchange(new, folder):", "elif True:", RECORDING),
     Patch("store/atomic.py", "os.rename(_aside(folder), folder)", "pass", RECORDING),
     Patch("store/reading.py", "if not stat.S_ISREG(status.st_mode):", "if False:", "store/test_reading.py -k 'link or large'"),
     Patch("store/reading.py", "if status.st_size > limit:", "if False:", "store/test_reading.py -k 'link or large'"),
-    Patch("store/reading.py", "if len(content) > limit:", "if False:", "store/test_reading.py"),
+    Patch("store/reading.py", "if len(unpacked) > limit:", "if False:", "store/test_reading.py"),
     # What is current, and what is said of the rest.
     Patch("store/recording.py", '"current" if is_current(made.key, script)', '"current" if True', STATUS),
     Patch("store/recording.py", "and not may_fail\n", "and may_fail\n", "run/test_faults.py -k after_the_last"),
     Patch("store/recording.py", "return found if is_current(found.key, script) else None", "return found", "run/test_faults.py -k over_a_good"),
-    Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    _failure_path(folder).unlink(missing_ok=True)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
+    Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    remove_failure(folder)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
     Patch("store/status.py", 'if row.state in ("damaged", "unreadable"):', "if False:", STATUS),
     Patch("store/status.py", "if only in (None, row.state)", "if True", "run/test_faults.py -k over_a_good"),
     Patch("store/compare.py", "if one == other:", "if True:", COMPARE),
@@ -73,11 +73,11 @@ PATCHES = [
     Patch("store/recording.py", "now.encode())\n", "was.encode())\n", ORPHANS + " -k renamed"),
     Patch("__main__.py", "if orphans and not options.yes and not", "if False and not", ORPHANS + " -k prune"),
     Patch("store/transport.py", "if added or replaced or deleted:", "if added or replaced:", ORPHANS + " -k push"),
-    Patch("store/transport.py", ">= made.run.recorded", "> made.run.recorded", TRANSPORT),
+    Patch("store/transport.py", "return made.run.recorded > other.run.recorded", "return True", TRANSPORT),
     Patch("store/transport.py", "if any(map(is_held", "if any(map(bool", TRANSPORT),
     Patch("store/transport.py", "if old and branch.is_foreign(old):", "if False:", TRANSPORT),
     Patch("run/subset.py", "or number in found.begun", "", SUBSET),
-    Patch("run/subset.py", "path.write_bytes(msgspec.json.encode(found))", "pass", SUBSET + " -k shares"),
+    Patch("run/subset.py", "atomic.write(path, msgspec.json.encode(found))", "pass", SUBSET + " -k shares"),
     Patch("run/subset.py", "load_script(old).key != example.load().key", "False", SUBSET),
     Patch("run/subset.py", "waiting |= found - imported", "pass", SUBSET),
     # Keys of code.
@@ -115,8 +115,8 @@ PATCHES = [
 
 
 def survives(patch: Patch, copy: Path) -> bool:
-    """Whether no test fails in the *copy* of the checkout with this *patch*."""
-    path = copy / "gallery_recorder" / patch.file
+    """Whether no test fails in the *copy* of the package with this *patch*."""
+    path = copy / "src" / "gallery_recorder" / patch.file
     before = path.read_text(encoding="utf-8")
     path.write_text(before.replace(patch.old, patch.new), encoding="utf-8")
     words = patch.tests.partition(" -k ")
@@ -127,7 +127,7 @@ def survives(patch: Patch, copy: Path) -> bool:
         done = subprocess.run(
             [*command, "no:cacheprovider", *tests, *chosen],
             cwd=copy,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            env=os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
             timeout=600,
@@ -143,7 +143,9 @@ def survives(patch: Patch, copy: Path) -> bool:
 
 def misfits() -> list[str]:
     """Patches whose old text is not in its file exactly once."""
-    texts = {p.file: (ROOT / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES}
+    texts = {
+        p.file: (ROOT / "src" / "gallery_recorder" / p.file).read_text("utf-8") for p in PATCHES
+    }
     return [f"{p.file}: {p.old!r}" for p in PATCHES if texts[p.file].count(p.old) != 1]
 
 
@@ -154,7 +156,7 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         for path in ROOT.iterdir():
-            if path.name in ("gallery_recorder", "tests", "triton_site"):
+            if path.name in ("src", "tests"):
                 shutil.copytree(path, copy / path.name, ignore=shutil.ignore_patterns("*.pyc"))
             elif path.name not in (".git", "build"):
                 (copy / path.name).symlink_to(path)

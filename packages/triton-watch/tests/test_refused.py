@@ -10,6 +10,7 @@ import right_value_kernels
 import torch
 import triton
 import triton.language as tl
+
 import triton_watch
 from triton_watch.compiles import Compiler
 from triton_watch.source import findings

@@ -8,6 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+
 import triton_watch
 from triton_watch.trace import in_runs, page, runs
 

@@ -7,6 +7,7 @@ import right_access_kernels
 import right_value_kernels
 import wrong_access_kernels
 import wrong_value_kernels
+
 from triton_watch.places import FaultError
 from triton_watch.watcher import Watch
 

@@ -7,7 +7,6 @@ import gc
 import importlib.util
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,8 +19,9 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, format, recording, status, transport
-from gallery_recorder.store.recording import RecordingError
+from gallery_recorder.store import compare, lock, recording, status, transport
+from gallery_recorder.store.lock import folders_locked
+from gallery_recorder.temporary import TemporaryFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,6 +63,8 @@ def _record(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     plan = _noted(reader.read(_where(options)))
+    for root in [options.recordings] if options.recordings else plan.settings.roots:
+        lock.remove_leftovers(root)
     rows = status.rows(plan, options.recordings)
     status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
@@ -79,25 +81,11 @@ def _prune(options: argparse.Namespace) -> int:
         print(console.visible(f"{folder}: {status.size_of(folder):,} bytes"))
     if orphans and not options.yes and not console.confirms(f"Delete {len(orphans)} recordings?"):
         return 1
-    for folder in orphans:
-        recording.remove(folder, next(root for root in roots if root in folder.parents))
+    with folders_locked(*roots):
+        for folder in orphans:
+            recording.remove(folder, next(root for root in roots if root in folder.parents))
     print(f"Deleted: {len(orphans)}")
     return 0
-
-
-def _migrate(options: argparse.Namespace) -> int:
-    plan_roots = [] if options.recordings else reader.read(_where(options)).settings.roots
-    migrated: list[bool] = []
-    damaged = 0
-    for root in plan_roots or [options.recordings]:
-        for folder in recording.all_recordings(root):
-            try:
-                migrated.append(recording.migrate(folder))
-            except RecordingError as error:
-                damaged = _complain(error, 1)
-    already = len(migrated) - sum(migrated)
-    print(f"{sum(migrated)} migrated, {already} already of schema {format.SCHEMA}")
-    return damaged
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -106,16 +94,17 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _transport(options: argparse.Namespace) -> int:
-    root, repository, labels = options.recordings, Path.cwd(), None
+    root, repository, labels, more = options.recordings, Path.cwd(), None, {}
     if root is None:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
+        more["is_current"] = recording.current_among(plan.examples)
     try:
         if options.verb == "push":
-            changes = transport.push(options.place, root, repository, labels, options.prune)
+            changes = transport.push(options.place, root, repository, labels, options.prune, **more)
         else:
-            changes = transport.pull(options.place, root, repository)
+            changes = transport.pull(options.place, root, repository, **more)
     except transport.AbsentError as error:
         if not options.if_exists:
             raise
@@ -128,8 +117,8 @@ def _transport(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from gallery_recorder.render import single
 
-    with tempfile.TemporaryDirectory() as scratch:
-        project = single.Single(_where(options), Path(scratch), options.recordings)
+    with TemporaryFolder() as scratch:
+        project = single.Single(_where(options), scratch, options.recordings)
         for page in project.pages(options.names, options.place):
             if options.to:
                 print(project.export(page, options.output))
@@ -243,15 +232,6 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     prune.set_defaults(command=_prune)
     _add(prune, *_PROJECT)
-
-    migrate = verbs.add_parser(
-        "migrate",
-        help="rewrite recordings of older versions in the current format",
-        description="Rewrite recordings of older versions in the current format. This is optional: "
-        "every version reads the recordings of all versions before it.",
-    )
-    migrate.set_defaults(command=_migrate)
-    _add(migrate, *_PROJECT)
 
     comparing = verbs.add_parser("compare", help="compare all outputs of recordings")
     text = "a recording, or a folder of recordings"

@@ -334,16 +334,23 @@ def scale_image(image: Path, thumbnail: Path, size: tuple[int, int]) -> None:
 # --- the markup of outputs ------------------------------------------------------------------------
 
 
-def image_markup(paths: dict[float, str], alt: str) -> str:
-    """The markup of an image; *paths* are its files below the source folder, by scale."""
+def image_markup(paths: dict[float, str], alt: str, classes: Sequence[str]) -> str:
+    """The markup of an image; *paths* are its files below the source folder, by scale.
+
+    The directive writes *alt* into HTML as it is, so it must be HTML without tags.
+    """
     sources = {scale: f"/{path}" for scale, path in paths.items()}
-    return scrapers.figure_rst([sources[0]], "/", alt, [sources])
+    markup = scrapers.figure_rst([sources[0]], "/", alt, [sources])
+    if not classes:
+        return markup
+    before, _, after = markup.rpartition("sphx-glr-single-img")
+    return f"{before}{' '.join(classes)}{after}"
 
 
-def side_by_side(images: Sequence[str]) -> str:
-    """The markup of several *images* of :func:`image_markup` in one row."""
-    items = (scrapers.HLIST_IMAGE_MATPLOTLIB + indent(image, " " * 6) for image in images)
-    return (scrapers.HLIST_HEADER + "".join(items)).replace("-single-img", "-multi-img")
+def side_by_side(items: Sequence[str]) -> str:
+    """The markup of several *items*, such as images, in one row."""
+    listed = [scrapers.HLIST_IMAGE_MATPLOTLIB + indent(item, " " * 6) for item in items]
+    return scrapers.HLIST_HEADER + "".join(listed)
 
 
 def printed_markup(text: str) -> str:

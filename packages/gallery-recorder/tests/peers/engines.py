@@ -10,8 +10,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-TESTS = ["project", "run/test_fidelity.py", "run/test_worker.py"]
-TESTS += ["render/test_adoption.py", "render/test_adoption_untouched.py"]
+TESTS = ["tests/project", "tests/run/test_fidelity.py", "tests/run/test_worker.py"]
+TESTS += ["tests/render/test_adoption.py", "tests/render/test_adoption_untouched.py"]
 
 
 def main(pair: str, folder: Path) -> int:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder import __main__ as cli
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import ProjectError

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from gallery_recorder.project import needs
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import ScriptError, load_script

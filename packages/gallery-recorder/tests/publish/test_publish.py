@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
 from gallery_recorder import __main__ as cli
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import publish, versions

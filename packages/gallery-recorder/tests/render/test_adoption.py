@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+
 from gallery_recorder.store.format import FILE_NAME
 from gallery_recorder.testing.processes import sphinx
 from gallery_recorder.testing.projects import HEAD, Gallery

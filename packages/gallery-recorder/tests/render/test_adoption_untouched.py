@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from gallery_recorder.testing import processes, small_gallery
 
 #: Two builds in one process. Prints, for each moment, which functions, classes and methods of

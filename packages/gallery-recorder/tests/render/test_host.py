@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import Gallery
 

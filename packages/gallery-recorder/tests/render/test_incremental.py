@@ -7,6 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 from bs4 import BeautifulSoup
+
 from gallery_recorder.testing import processes, small_gallery
 
 NAMES = ("01-first", "02-second", "03-third")

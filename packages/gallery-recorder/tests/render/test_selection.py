@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from gallery_recorder.render.selection import ListedRecording, Page, best
 from gallery_recorder.store.format import Block
 from gallery_recorder.store.recording import Location

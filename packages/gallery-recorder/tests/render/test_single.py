@@ -1,6 +1,7 @@
 """One recording, in a terminal and as a notebook."""
 
 import nbformat
+
 from gallery_recorder.testing.projects import Room
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
+
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import publish
 from gallery_recorder.store import recording

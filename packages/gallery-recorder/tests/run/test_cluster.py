@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.run import cluster

@@ -4,9 +4,9 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
 from gallery_recorder.project.galleries import ProjectError
 from gallery_recorder.run import recorder
 from gallery_recorder.testing import in_process, processes
@@ -157,7 +157,7 @@ def test_without_fcntl_all_but_recording_works(tmp_path):
     hide = "import os, sys\nfor n in ('fcntl', 'resource', 'termios'): sys.modules[n] = None\n"
     hide += "for n in ('fork', 'sched_getaffinity'): delattr(os, n)\n"
     (tmp_path / "sitecustomize.py").write_text(hide)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    path = os.pathsep.join([str(tmp_path), str(processes.SOURCE)])
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": path}

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import FILE_NAME, encode
 from gallery_recorder.testing import processes

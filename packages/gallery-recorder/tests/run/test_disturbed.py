@@ -7,9 +7,9 @@ import random
 import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
+
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
 from gallery_recorder.store import atomic
@@ -135,16 +135,9 @@ def test_a_full_disk_leaves_the_old_recording(room, monkeypatch, failing):
     def full(*_arguments, **_named):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    write_bytes = Path.write_bytes
     monkeypatch.setattr(process, "execute", execute)
-    if failing == "recording.json":
-        monkeypatch.setattr(
-            Path,
-            "write_bytes",
-            lambda path, content: full() if path.name == failing else write_bytes(path, content),
-        )
-    else:
-        monkeypatch.setattr(*{"exchange": (atomic, failing), "fsync": (os, failing)}[failing], full)
+    function = {"recording.json": (atomic, "write"), "exchange": (atomic, "exchange")}
+    monkeypatch.setattr(*function.get(failing, (os, "fsync")), full)
     outcome = room.record()["01-a"]
     monkeypatch.undo()
     assert outcome.status == "failed"

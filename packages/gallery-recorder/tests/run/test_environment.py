@@ -1,6 +1,7 @@
 """Each variable that can change a result is removed or recorded; a secret is neither passed on."""
 
 import pytest
+
 from gallery_recorder.run import environment
 
 REMOVED = """

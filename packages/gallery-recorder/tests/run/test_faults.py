@@ -2,13 +2,14 @@
 
 Whatever an example does, the others are recorded, its previous recording stays byte for byte, no
 process and no temporary folder is left, and the report names example, block, line, cause and
-remedy. Each row of docs/faults.csv about an example is one of these.
+remedy. Each row of the table in docs/engine.rst about an example is one of these.
 """
 
 import re
 from dataclasses import dataclass
 
 import pytest
+
 from gallery_recorder.run import process
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import SECOND, Room

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from gallery_recorder.store import markup, recording
+
+from gallery_recorder.render import markup
+from gallery_recorder.store import recording
 from gallery_recorder.testing.projects import Gallery
 
 OPTIONS = """
@@ -36,7 +38,7 @@ SCRAPING = '''
 import os
 
 def shouting(block, block_vars, gallery_conf):
-    """Each block that defines SHOUT gets an image and a box."""
+    """Each block that defines SHOUT gets an image with a caption, and HTML."""
     word = block_vars["example_globals"].pop("SHOUT", None)
     if not word:
         return ""
@@ -45,7 +47,8 @@ def shouting(block, block_vars, gallery_conf):
     from PIL import Image
     Image.new("RGB", (4, 3)).save(path)
     name = os.path.relpath(path, gallery_conf["src_dir"])
-    return f"\\n.. rubric:: {word}\\n\\n.. image:: /{name}\\n"
+    html = f".. raw:: html\\n\\n    <b>{word}</b>\\n"
+    return f"\\n.. figure:: /{name}\\n   :alt: A word\\n\\n   {word}\\n\\n{html}"
 
 def arguments(gallery_conf, script_vars):
     return ["-a"] if "argv" in script_vars["src_file"] else []
@@ -199,7 +202,8 @@ def shown(block, pages):
 
 
 def without_ids(text):
-    """*text* without addresses, and the identifiers that matplotlib draws by lot."""
+    """*text* without blank lines, indentation, addresses, and matplotlib's random identifiers."""
+    text = re.sub(r"\n\s*", "\n", text)
     return re.sub(r'[0-9a-f]{32}|0x[0-9a-f]+|base64,[^"]*', "", text)
 
 

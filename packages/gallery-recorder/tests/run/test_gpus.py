@@ -7,6 +7,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.run import gpus
 from gallery_recorder.store.format import GpuFacts, GpuState

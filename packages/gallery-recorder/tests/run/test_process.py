@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from gallery_recorder.run import process
 from gallery_recorder.run.protocol import BlockStarted, ExampleFailedError, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace

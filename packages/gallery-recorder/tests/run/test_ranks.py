@@ -5,6 +5,7 @@ import shutil
 import sys
 
 import pytest
+
 from gallery_recorder.testing.projects import Room
 
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --nproc-per-node=2"

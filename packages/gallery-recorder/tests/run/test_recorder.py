@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+
 from gallery_recorder.run import executors, gpus, process, provenance
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import ExampleFailedError, Failure
@@ -103,7 +104,9 @@ def test_the_commit_is_recorded(room, monkeypatch):
     git = ["git", "-C", str(room.root), "-c", "user.name=a", "-c", "user.email=a@b"]
     subprocess.run([*git, "init", "-q"], check=True)
     assert commit() is None
-    subprocess.run([*git, "add", "conf.py", "docs", "tutorials"], check=True)
+    (room.root / ".gitignore").write_text("__pycache__\n")
+    subprocess.run([*git, "add", ".gitignore", "conf.py", "figures.py", "docs"], check=True)
+    subprocess.run([*git, "add", "tutorials"], check=True)
     subprocess.run([*git, "commit", "-qm", "a"], check=True)
     head = commit()
     assert re.fullmatch("[0-9a-f]{40}", head)

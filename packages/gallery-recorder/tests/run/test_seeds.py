@@ -1,6 +1,7 @@
 """Examples that seed nothing: what repeats, and what is said of outputs that do not."""
 
 import pytest
+
 from gallery_recorder.testing.projects import Gallery
 
 RANDOM = """

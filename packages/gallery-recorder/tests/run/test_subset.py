@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.run import subset
 from gallery_recorder.run.subset import SubsetError

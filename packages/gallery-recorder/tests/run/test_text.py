@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.text import Paths, clean, mask_addresses, name_paths, shorten
 

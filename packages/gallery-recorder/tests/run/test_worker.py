@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from gallery_recorder.testing.projects import SECOND, Gallery
 
 # Each is the second block of a script of this name; all are recorded in one go.

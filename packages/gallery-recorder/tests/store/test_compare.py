@@ -4,12 +4,19 @@ import gzip
 import json
 
 import pytest
+
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.store import compare
-from gallery_recorder.testing.pair import make  # noqa: F401
+from gallery_recorder.testing.recordings import save_made_up
 
 
-def test_folders_are_compared_path_by_path(make, tmp_path):  # noqa: F811
+@pytest.fixture
+def make(tmp_path):
+    """Make a recording in the folder *version* of recordings."""
+    return lambda version, *given, **changes: save_made_up(tmp_path / version, *given, **changes)
+
+
+def test_folders_are_compared_path_by_path(make, tmp_path):
     for version, names in (("old", ("01-a", "02-b")), ("new", ("01-a", "02-b", "03-c"))):
         for name in names:
             make(version, name=name, stdout=f"{version}\n" if name == "01-a" else "")
@@ -19,7 +26,7 @@ def test_folders_are_compared_path_by_path(make, tmp_path):  # noqa: F811
     assert f"Only in {tmp_path / 'new'}: nvidia-h200/tutorials/03-c." in text
 
 
-def differences(make, old, new):  # noqa: F811
+def differences(make, old, new):
     text = compare.compare(make("old", **old), make("new", **new))
     return [line.strip() for line in text.splitlines()[1:-1] if line]
 
@@ -34,12 +41,12 @@ def differences(make, old, new):  # noqa: F811
         ("probes", {"p": {"n": 40}}, {"p": {"n": 80}}, ["-p: n: 40", "+p: n: 80"]),
     ],
 )
-def test_each_output_of_a_block_is_compared(make, field, old, new, expected):  # noqa: F811
+def test_each_output_of_a_block_is_compared(make, field, old, new, expected):
     found = differences(make, {field: old}, {field: new})
     assert found == ["block of line 10", *expected]
 
 
-def test_a_new_block_does_not_shift_the_others(make):  # noqa: F811
+def test_a_new_block_does_not_shift_the_others(make):
     old, new = {"keys": "12", "stdout": "same\n"}, {"keys": "132", "stdout": "same\n"}
     assert differences(make, old, new) == ["block of line 20", f"+code: SHA-256 {'3' * 64}"]
 
@@ -57,19 +64,19 @@ XRAY = [gzip.compress(json.dumps({"k": [{"n": n}]}).encode(), mtime=0) for n in 
         ("images/a.svg", "<svg>a</svg>", "<svg>b</svg>", ["-images: 1: SHA", "+images: 1: SHA"]),
     ],
 )
-def test_files_are_compared_by_their_content(make, name, old, new, expected):  # noqa: F811
+def test_files_are_compared_by_their_content(make, name, old, new, expected):
     _, *found = differences(make, {"files": {name: old}}, {"files": {name: new}})
     assert len(found) == len(expected)
     assert all(line.startswith(begin) for line, begin in zip(found, expected, strict=True))
 
 
-def test_nothing_in_a_recording_steers_the_terminal(make):  # noqa: F811
+def test_nothing_in_a_recording_steers_the_terminal(make):
     evil = "\x1b[31m\u202e"
     old, new = make("old"), make("new", stdout=evil, probes={evil: {evil: evil}})
     assert not {*"\x1b\u202e"} & {*compare.compare(old, new)}
 
 
-def test_nothing_to_compare_is_an_error(make, tmp_path):  # noqa: F811
+def test_nothing_to_compare_is_an_error(make, tmp_path):
     make("old", name="01-a")
     make("new", name="02-b")
     with pytest.raises(RecorderError, match="no recordings at the same paths"):

@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+
 from gallery_recorder.store import lock
 
 NOBODY = 65534

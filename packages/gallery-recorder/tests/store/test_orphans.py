@@ -4,6 +4,7 @@ import shutil
 import sys
 
 import pytest
+
 from gallery_recorder.store import transport
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import Gallery, Room
@@ -85,7 +86,7 @@ def test_a_renamed_script_takes_its_recording_over_without_executing(tmp_path, f
     assert (outcomes["plot_new"].status == "current") != force
     made = gallery.load("plot_new")
     assert (made.title, [*made.files]) == ("B title", ["images/sphx_glr_plot_new_001.png"])
-    assert made.blocks[1].figures[0].images[0].file == "images/sphx_glr_plot_new_001.png"
+    assert made.blocks[1].figures[0].items[0].file == "images/sphx_glr_plot_new_001.png"
     assert (made.run == before.run) != force
     assert (gallery.recorded / "plot_old").exists() == force
 

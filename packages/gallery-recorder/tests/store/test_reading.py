@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+
 from gallery_recorder.store import reading
 from gallery_recorder.store.reading import ReadingError
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+
 from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.format import (
     SCHEMA,
@@ -97,10 +98,10 @@ REFERENCE = {
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (put("schema", 1), r"`schema` is 1; the oldest schema is 2; record it again"),
-        (put("schema", 2), r"is not a recording of schema 2 .*; record it again"),
+        (put("schema", 1), r"`schema` is 1; the oldest schema is 3; record it again"),
+        (put("schema", 2), r"`schema` is 2; the oldest schema is 3; record it again"),
         (
-            put("blocks", 1, "figures", 0, "images", 0, "alt", "a\n\n.. raw:: html"),
+            put("blocks", 1, "figures", 0, "items", 0, "alt", "a\n\n.. raw:: html"),
             "matching regex",
         ),
         (lambda content: content["run"].pop("seconds"), "required field `seconds` - at `run`"),
@@ -117,7 +118,7 @@ REFERENCE = {
         (put("files", "Speed.csv", KEY), "cannot tell apart"),
         (put("name", "../x"), "Expected `str` matching .* at `name`"),
         (put("gallery", "a/b"), "Expected `str` matching .* at `gallery`"),
-        (put("blocks", 0, "images", ["images/x.rst"]), "names .*x.rst, which is not an image"),
+        (put("blocks", 0, "images", ["images/x.rst"]), "name .*x.rst, which is not an image"),
         (put("blocks", 0, "data", ["gone.csv"]), r"names gone\.csv, which `files` does not list"),
         (put("thumbnail", "source/conf.py"), "`thumbnail` names .*, which is not an image"),
         (put("backreferences", {"../x": [REFERENCE]}), "backreferences"),
@@ -140,7 +141,7 @@ def test_damage_is_one_line_with_file_field_and_remedy(folder, edit, message):
     ("name", "content", "message"),
     [
         ("recording.json", None, "cannot be read .No such file"),
-        ("recording.json", b'{"schema": 2, "title": "\xff"}', "utf-8|required field"),
+        ("recording.json", b'{"schema": 4, "title": "\xff"}', "utf-8|required field"),
         ("speed.csv", None, "speed.csv cannot be read .No such file"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording, status
 from gallery_recorder.store.format import Block

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from sphinx.util.docutils import docutils_namespace
 from gallery_recorder import seam
 from gallery_recorder.project import settings
 from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
+from gallery_recorder.temporary import TemporaryFolder
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
 
@@ -151,11 +151,11 @@ def read(where: Where) -> Project:
     """Read the project in this process; what conf.py prints goes to standard error."""
     # docutils_namespace() removes Sphinx's directives from the process afterwards.
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        TemporaryFolder() as scratch,
         contextlib.redirect_stdout(sys.stderr),
         docutils_namespace(),
     ):
-        return load(where, Path(scratch))[1]
+        return load(where, scratch)[1]
 
 
 def _reason(error: BaseException, where: Where) -> str:

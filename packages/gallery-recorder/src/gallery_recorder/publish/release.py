@@ -17,6 +17,8 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.git import git
 from gallery_recorder.publish.versions import FILE_NAME, Version, Versions, check_name, number
 
+#: Tags that are versions of the project. Those of its packages are others, such as `lib-v1.0`.
+_MATCH = ("--match", "v[0-9]*", "--match", "[0-9]*")
 _OTHER = re.compile(r"[^\w.+:\n-]", re.ASCII)
 
 
@@ -36,7 +38,7 @@ def find_version(folder: Path) -> Version:
         """The answer of git, without characters that no version's name can have."""
         return _OTHER.sub("-", (is_tracked and git(folder, *arguments)) or "")
 
-    describe = ask("describe", "--tags", "--always", "--dirty") or given or "local"
+    describe = ask("describe", "--tags", *_MATCH, "--always", "--dirty") or given or "local"
     tags = ask("tag", "--points-at", "HEAD").split() if is_tracked else [given]
     numbers = {tag: value for tag in tags if (value := number(tag))}
     if given:

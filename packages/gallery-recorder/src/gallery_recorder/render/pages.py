@@ -18,9 +18,10 @@ from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder import seam
 from gallery_recorder.project import needs
-from gallery_recorder.render import labels
+from gallery_recorder.render import files, labels
 from gallery_recorder.render.domain import domain_of
 from gallery_recorder.render.downloads import write
+from gallery_recorder.render.markup import escaped
 from gallery_recorder.render.selection import ListedRecording, Page, Selection
 from gallery_recorder.store.format import Recording
 
@@ -139,7 +140,10 @@ def listings(made: Selection) -> dict[str, list[ListedRecording]]:
     for item in made.recordings:
         folder = item.page.removesuffix(f"/{item.location.name}")
         place = item.location.place.replace("/", "-")
-        found.setdefault(f"{folder}/recordings-{place}", []).append(item)
+        docname = f"{folder}/recordings-{place}"
+        while docname in made.pages:  # an example has this name
+            docname += "-list"
+        found.setdefault(docname, []).append(item)
     return dict(sorted(found.items()))
 
 
@@ -150,10 +154,10 @@ def write_sources(app: Sphinx, made: Selection) -> None:
     """
     written = set()
     for docname, items in listings(made).items():
-        title = plain(f"Recordings of {items[0].location.gallery} on {items[0].place}")
+        title = escaped(f"Recordings of {items[0].location.gallery} on {items[0].place}")
+        listed = files.digest(f"{item.label} {item.digest} {item.state}" for item in items)
         lines = [":orphan:", "", title, "=" * column_width(title), ""]
-        lines += [".. gallery-recordings:: here", ""]
-        lines += [f".. {item.label} {item.digest} {item.state}" for item in items]
+        lines += [".. gallery-recordings:: here", "", f".. recorded: {listed}"]
         path = Path(app.srcdir, f"{docname}.rst")
         write(path, "\n".join([*lines, ""]).encode())
         written.add(path)

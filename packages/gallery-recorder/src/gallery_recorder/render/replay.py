@@ -16,16 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 from gallery_recorder import seam
 from gallery_recorder.project.script import NO_CODE, CodeBlock, load_script
-from gallery_recorder.render import notebook
+from gallery_recorder.render import markup, notebook
 from gallery_recorder.render.downloads import Archive, write
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store import markup
-from gallery_recorder.store.format import Block
+from gallery_recorder.store.format import Block, Image, Item, files_shown
 
 logger = logging.getLogger(__name__)
 
@@ -226,13 +226,12 @@ def _changed(code: CodeBlock, block: Block | None) -> str:
     if block.key == code.key:
         return ""
     both = block.code.splitlines(), code.block.content.splitlines()
-    diff = [line for line in unified_diff(*both, n=1, lineterm="") if line[:2] != "@@"][2:]
-    if not block.code:
-        diff = ["The recording's older format does not contain the code."]
-    shown = "".join(f"    {line}\n" for line in diff)
     text = "This block has changed. The output below is of the older code:"
-    head = f"\n.. rst-class:: gallery-changed\n\n{text}\n\n"
-    return f"{head}.. code-block:: {'diff' if block.code else 'none'}\n\n{shown}\n"
+    head = f"\n.. rst-class:: gallery-changed\n\n{text}\n"
+    if not block.code:
+        return head + markup.code("The recording's older format does not contain the code.", "none")
+    diff = [line for line in unified_diff(*both, n=1, lineterm="") if line[:2] != "@@"][2:]
+    return head + markup.code("\n".join(diff), "diff")
 
 
 def output(page: Page, block: Block, target: Path, source: Path) -> str:
@@ -241,14 +240,8 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
     assert folder is not None
     places: dict[str, str] = {}
     data = source / page.docname / _OWN_FILES
-    own = re.compile(rf"images/(?!.*sphx_glr_(?!{re.escape(target.stem)}_(\d{{3}}|thumb)))", re.I)
-    for name in block.images:
-        inside = name.removeprefix("source/")
-        place = (source if inside != name else target.parent) / inside
-        # A site has all images in one folder, where none may replace a file of another example, of
-        # another recording or of the project.
-        if page.view or not own.match(name):
-            place = data / (f"{page.view}-{place.name}" if page.view else name)
+    for name in files_shown(block):
+        place = _place_of(name, page, target, source)
         places[name] = place.relative_to(source).as_posix()
         write(place, (folder / name).read_bytes())
     for name in block.data:
@@ -256,7 +249,48 @@ def output(page: Page, block: Block, target: Path, source: Path) -> str:
         write(data / name, (folder / name).read_bytes())
     sizes = {name: (folder / name).stat().st_size for name in block.data}
     pages = target.parent.relative_to(source).as_posix()
-    return markup.output(block, places.__getitem__, pages, sizes)
+    return markup.output(_only_own_scraped(block, target), places.__getitem__, pages, sizes)
+
+
+def _only_own_scraped(block: Block, target: Path) -> Block:
+    """The *block*, in which only images named after the script *target* count as scraped.
+
+    sphinx-gallery copies a scraped image to the site under its own name, where it could replace an
+    image of another page. Sphinx gives a name of its own to any other image.
+    """
+    own = re.compile(rf"sphx_glr_{re.escape(target.stem)}_\d{{3,}}(_\d+_\d+x)?\.\w+")
+
+    def checked(item: Item) -> Item:
+        if not isinstance(item, Image) or not item.scraped:
+            return item
+        names = (item.file, *item.sources.values())
+        if all(own.fullmatch(Path(name).name) for name in names):
+            return item
+        return msgspec.structs.replace(item, scraped=False, sources={})
+
+    figures = []
+    for figure in block.figures:
+        items = tuple(checked(item) for item in figure.items)
+        figures.append(msgspec.structs.replace(figure, items=items))
+    return msgspec.structs.replace(block, figures=tuple(figures))
+
+
+def _place_of(name: str, page: Page, target: Path, source: Path) -> Path:
+    """The path beside the sources for the file *name* that the page of the script *target* shows.
+
+    A site has all images in one folder, where none may replace a file of another example, of
+    another recording or of the project.
+    """
+    inside = name.removeprefix("source/")
+    place = (source if inside != name else target.parent) / inside
+    stem = re.escape(target.stem)
+    own = re.compile(rf"images/(?!.*sphx_glr_(?!{stem}_(\d{{3}}|thumb)))", re.IGNORECASE)
+    if page.view:
+        with_view = Path(name).with_name(f"{page.view}-{place.name}")
+        return source / page.docname / _OWN_FILES / with_view
+    if not own.match(name):
+        return source / page.docname / _OWN_FILES / name
+    return place
 
 
 @contextmanager
@@ -280,7 +314,7 @@ def _choose_thumbnail(
     It counts negative thumbnail numbers from the last image of *numbers*.
     """
     made, images = page.recording, target.parent / "images"
-    drawn = {Path(name).name for block in made.blocks for name in block.images}
+    drawn = {Path(name).name for block in made.blocks for name in files_shown(block)}
     for path in _images_of(target.with_suffix("")):
         if path.name not in drawn:
             path.unlink()

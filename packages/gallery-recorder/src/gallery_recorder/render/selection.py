@@ -7,7 +7,9 @@ example without a current recording.
 """
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -25,7 +27,7 @@ from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
-from gallery_recorder.store import migrations, recording
+from gallery_recorder.store import bounds, migrations, recording
 from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
 from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
 
@@ -139,11 +141,8 @@ class Page:
                 found |= zip(now, before, strict=True)
                 continue
             # Blocks were added or removed: pair those whose code is most similar.
-            pairs = [(_similarity(block, new[n]), n, block) for n in now for block in before]
-            for similarity, number, block in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
-                if similarity > 0.6 and number not in found and block in before:
-                    found[number] = block
-                    before.remove(block)
+            if len(before) * len(now) <= _MOST_PAIRS:
+                found |= _most_similar(before, {n: new[n] for n in now})
         return [(code, _shown(code, found.get(number))) for number, code in enumerate(new)]
 
     @property
@@ -168,9 +167,40 @@ class Page:
         return found
 
 
-def _similarity(block: Block, code: CodeBlock) -> float:
-    """How similar the code of the recorded *block* is to *code*, from 0 to 1."""
-    return SequenceMatcher(None, block.code, code.block.content, False).ratio()
+def _most_similar(old: list[Block], new: dict[int, CodeBlock]) -> dict[int, Block]:
+    """For each *new* block, by its number, the one of the *old* blocks with the most similar code.
+
+    Blocks without a similar one are left out; no old block is used twice.
+    """
+    old_words = [_words(block.code) for block in old]
+    pairs = []
+    for number, code in new.items():
+        words = _words(code.block.content)
+        pairs += [(_similarity(old_words[i], words), number, i) for i in range(len(old))]
+    found: dict[int, Block] = {}
+    used: set[int] = set()
+    for similarity, number, i in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
+        if similarity > 0.6 and number not in found and i not in used:
+            found[number] = old[i]
+            used.add(i)
+    return found
+
+
+#: The most pairs of blocks whose code is compared.
+_MOST_PAIRS = 10_000
+
+
+def _similarity(old: Counter[str], new: Counter[str]) -> float:
+    """How similar two blocks are, from 0 to 1, by the words that both have.
+
+    It takes time in proportion to their length, and the old block is from a recording.
+    """
+    both = (old & new).total()
+    return 2 * both / max(old.total() + new.total(), 1)
+
+
+def _words(code: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+|\S", code))
 
 
 @lru_cache(maxsize=1000)
@@ -216,6 +246,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         found.setdefault((item.location.gallery, item.location.name), []).append(item)
     problems: list[str] = []
     known = {page.example: page for page in before.main}
+    taken = {f"{example.pages}/{example.path.stem}" for example in examples}
     without: list[str] = []
     for example in examples:
         if not example.executed:
@@ -233,9 +264,9 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         others = _others(shown, items) if shown and said.others else ()
         if shown is None and said.unrecorded == "stale":
             shown = best(None, items, said.devices)
-        failures = (recording.later_failure(item.folder, page.script) for item in items)
-        later = next(filter(None, failures), None)
+        later = _later_failure(items, page.script)
         page = replace(page, shown=shown, other_recordings=others, later=later)
+        page = _without_taken_views(page, {*taken, *chosen.pages})
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
         if not (shown or needed):
             without.append(example.name)
@@ -255,6 +286,35 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     return chosen
 
 
+def _later_failure(items: Iterable[ListedRecording], script: Script) -> LaterFailure | None:
+    """The first failure of the current code beside one of the recordings *items*.
+
+    A damaged file about a failure is reported and left out.
+    """
+    for item in items:
+        try:
+            later = recording.later_failure(item.folder, script)
+        except RecordingError as error:
+            logger.warning("%s", error, type="gallery", subtype="recording")
+            continue
+        if later:
+            return later
+    return None
+
+
+def _without_taken_views(page: Page, taken: set[str]) -> Page:
+    """*page* without the other recordings whose view would have the name of another page."""
+    kept = []
+    for view, item in zip(page.views, page.other_recordings, strict=True):
+        if view.docname in taken:
+            text = f"{item.folder / FILE_NAME}: has no page, since {view.docname} is another page"
+            logger.warning("%s; rename its device", text, type="gallery", subtype="recording")
+            continue
+        taken = {*taken, view.docname}
+        kept.append(item)
+    return replace(page, other_recordings=tuple(kept))
+
+
 def _recordings(
     said: Settings, before: dict[Path, ListedRecording]
 ) -> tuple[dict[Path, ListedRecording], list[str]]:
@@ -264,7 +324,7 @@ def _recordings(
     """
     found: dict[Path, ListedRecording] = {}
     damaged: list[str] = []
-    checks = settings.checks(said)
+    checks = bounds.checks_of(said)
     for root in said.roots:
         for folder in recording.all_recordings(root):
             signature = files.digest(files.times([folder]))

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.text import Text
 
 from gallery_recorder import console, seam
-from gallery_recorder.project import galleries, reader, settings
+from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.commands import record, record_again
 from gallery_recorder.project.galleries import Example, Where
 from gallery_recorder.render import notebook, pages, selection
 from gallery_recorder.render.selection import Page
-from gallery_recorder.store import recording
+from gallery_recorder.store import bounds, recording
 from gallery_recorder.store.format import Block
 from gallery_recorder.store.recording import RecordingError
 
@@ -24,7 +24,7 @@ class Single:
     def __init__(self, where: Where, scratch: Path, root: Path | None = None) -> None:
         self._app, self.project = reader.load(where, scratch)
         said = self.project.settings
-        self._roots, self._checks = [root] if root else said.roots, settings.checks(said)
+        self._roots, self._checks = [root] if root else said.roots, bounds.checks_of(said)
 
     def pages(self, names: Sequence[str], place: str | None) -> list[Page]:
         """The examples *names*, each with its recording at *place*, or else that of its page."""

@@ -30,6 +30,7 @@ from gallery_recorder.run.protocol import BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
+from gallery_recorder.temporary import TemporaryFolder
 
 _EVENTS = msgspec.json.Decoder(protocol.Event)  # created once, before several threads use it
 # Without this folder in the path: no import finds an example called random.py.
@@ -61,9 +62,10 @@ class Client:
         self._control, its = socket.socketpair()
         self._answers = self._control.makefile("rb")
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._scratch = tempfile.TemporaryDirectory(prefix="gallery-recorder-")
+        self._scratch = TemporaryFolder()
         words = [str(its.fileno()), encode(self.where).decode()]
-        words += [] if self._alone else [self._scratch.name]
+        if not self._alone:
+            words.append(str(self._scratch.path))
         environ, run = environment.of_conf(), self._alone
         environ |= run.settings.environment.get(run.kind, {}) if run else {}
         with its:
@@ -123,7 +125,7 @@ class Client:
             self._control.close()
             process.wait()
             self._printed.close()
-            self._scratch.cleanup()
+            self._scratch.close()
 
 
 def execute(

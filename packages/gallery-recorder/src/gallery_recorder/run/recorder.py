@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from gallery_recorder.project import galleries, needs
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
@@ -26,10 +28,10 @@ from gallery_recorder.run.executors import Executor, LocalExecutor, Places, leas
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
-from gallery_recorder.store import recording
+from gallery_recorder.store import atomic, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
-from gallery_recorder.store.lock import locked
+from gallery_recorder.store.lock import folders_locked, locked_in
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
 
@@ -162,7 +164,8 @@ class _Recorder:
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record those of *examples* that need it."""
-        workspace.remove_leftovers(self.folder, self.progress.note)
+        with folders_locked(self.root):
+            self._remove_leftovers()
         waiting = []
         for example in examples:
             decided = self._decide(example)
@@ -194,6 +197,12 @@ class _Recorder:
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 
+    def _remove_leftovers(self) -> None:
+        """Remove what killed commands left in the folder of recordings, or beside it."""
+        atomic.remove_leftovers(Path(os.path.realpath(self.root)))
+        if not atomic.first_link(self.root, self.folder.relative_to(self.root)):
+            workspace.remove_leftovers(self.folder, self.progress.note)
+
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
@@ -219,6 +228,9 @@ class _Recorder:
             return Outcome(name, "current", "has no code to record")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
+        if link := self._location(example).link_above():
+            what = "is a symbolic link, behind which nothing is written; replace it by a folder"
+            return Outcome(name, "failed", f"{link}: {what}")
         found = recording.of_script(script, example.may_fail, self.roots)
         own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
@@ -243,10 +255,13 @@ class _Recorder:
             with contextlib.suppress(RecordingError):
                 made = recording.load(folder)
                 if recording.is_current(made.key, script) and made.run.status == "passed":
-                    with workspace.made(self.folder, example.label) as at:
+                    with (
+                        folders_locked(self.root),
+                        workspace.made(self.folder, example.label) as at,
+                    ):
                         now = recording.moved(folder, made, script, at.recording)
                         recording.save(now, at.recording, self._location(example).folder)
-                    recording.remove(folder, self.root)
+                        recording.remove(folder, self.root)
                     return True
         return False
 
@@ -275,7 +290,9 @@ class _Recorder:
         lock = workspace.lock_path(self.folder, example.label)
         try:
             with (
-                locked(lock, self.stop, partial(waiting, does="is recording it")) as mine,
+                locked_in(
+                    self.root, lock, self.stop, partial(waiting, does="is recording it")
+                ) as mine,
                 lease(gpus, self.stop, partial(waiting, does="uses the GPU")) as leased,
             ):
                 if not (mine and leased) or self.stop.is_set():
@@ -322,18 +339,18 @@ class _Recorder:
         )
         started = time.monotonic()
         with workspace.made(self.folder, example.label) as at:
-            listen, failed = partial(self.progress.update, name), None
+            listen = partial(self.progress.update, name)
+            failed: ExampleFailedError | None = None
             try:
                 made = self.engine.execute(run, at, self.stop, listen)
             except ExampleFailedError as error:
-                failed, made = (
-                    error,
-                    failure.recording_of(run, script, at, error.failure, error.made),
-                )
-                if own and own.made and own.made.run.status == "passed":
-                    text = error.failure.for_readers()
-                    LaterFailure(script.key, made.run.recorded, text).save(location.folder)
-                    raise  # a failure replaces no good recording
+                failed = error
+                made = failure.recording_of(run, script, at, error.failure, error.made)
+            made = _dated(made)
+            if failed and own and own.made and own.made.run.status == "passed":
+                text = failed.failure.for_readers()
+                LaterFailure(script.key, made.run.recorded, text).save(location.folder)
+                raise failed  # a failure replaces no good recording
             warnings = [*_warnings(made, self.settings.limits["warning"], at.recording)]
             if own and own.made and own.state == "current" and not failed:
                 warnings += _unrepeated(location.folder, own.made, at.recording, made)
@@ -342,6 +359,12 @@ class _Recorder:
             raise failed
         seconds = time.monotonic() - started
         return Outcome(name, "recorded", str(location.folder), seconds, tuple(warnings))
+
+
+def _dated(made: Recording) -> Recording:
+    """*made* with the date of this process: an example may have changed the clock of its own."""
+    run = msgspec.structs.replace(made.run, recorded=provenance.now())
+    return msgspec.structs.replace(made, run=run)
 
 
 def _unrepeated(old: Path, was: Recording, new: Path, now: Recording) -> Iterator[str]:

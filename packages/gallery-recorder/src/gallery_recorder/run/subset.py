@@ -17,6 +17,8 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.git import GitError, call, git
 from gallery_recorder.project.script import ScriptError, load_script
+from gallery_recorder.store import atomic, reading
+from gallery_recorder.store.reading import ReadingError
 
 #: Files that no example reads: headers of galleries and compiled Python.
 _NOT_READ = re.compile(
@@ -52,8 +54,8 @@ def share(
     Otherwise the times that the first share records would change the shares after it.
     """
     path, found = folder / ".shards.json", None
-    with suppress(OSError, msgspec.DecodeError):
-        found = msgspec.json.decode(path.read_bytes(), type=_Shares)
+    with suppress(ReadingError):
+        found = reading.load(path, _Shares)
     listed = sorted(example.label for example in examples)
     if (
         found is None
@@ -63,11 +65,11 @@ def share(
         made = shares(examples, of, seconds)
         found = _Shares([[example.label for example in share] for share in made], [])
     found.begun.append(number)
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder)
     if len(found.begun) == of:
         path.unlink(missing_ok=True)
     elif of > 1:
-        path.write_bytes(msgspec.json.encode(found))
+        atomic.write(path, msgspec.json.encode(found))
     return [example for example in examples if example.label in found.of[number - 1]]
 
 

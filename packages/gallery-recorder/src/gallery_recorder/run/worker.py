@@ -31,7 +31,7 @@ from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.run.written import WrittenFiles, with_files
-from gallery_recorder.store import format, markup
+from gallery_recorder.store import figures, format
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
 
@@ -232,7 +232,7 @@ class Worker:
         errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
         shown = self.shown(without_colors(self.output.shown()).expandtabs())
         is_apart = self.run.settings.stderr == "apart"
-        figures = (*self._deferred, *self._drawn())
+        drawn = (*self._deferred, *self._drawn())
         self._deferred = ()
         self._blocks.append(
             Block(
@@ -247,7 +247,7 @@ class Worker:
                 stderr=errors,
                 shown=None if is_apart or (shown == printed and not errors) else shown,
                 value=self._value,
-                figures=figures,
+                figures=drawn,
                 probes=found,
             )
         )
@@ -284,13 +284,23 @@ class Worker:
         self._figures = rst
 
     def _drawn(self, below: bool = False) -> tuple[Figure, ...]:
-        """The figures of the block, without paths of this machine or of the page's folder."""
+        """The figures of the block, without paths of this machine or of the page's folder.
+
+        Refusal if a scraper returned something that a recording cannot hold.
+        """
         if not self._figures.strip():
             return ()
         rst, pages = self._figures, self.run.example.pages
         rst = rst.replace(f"/{pages}/", f"/{format.GALLERY_FOLDER}/") if pages else rst
         files = {self._outputs.name_of(path) for path in self._outputs.owner}
-        return (markup.figure_of(self.shown(rst), files, below),)
+        try:
+            return figures.figures_of(self.shown(rst), files, below)
+        except figures.NotKeptError as error:
+            raise Refusal(
+                f"has output of an image scraper that a recording cannot hold: {error}",
+                "Let the scraper return the markup of images, figures and videos that it wrote, or "
+                "`.. raw:: html`.",
+            ) from error
 
     def value(self, text: str, method: str) -> str:
         """Keep the value of a block's last expression; return it as the page shows it."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypedDict
 from unicodedata import normalize
 
@@ -13,9 +13,9 @@ FILE_NAME = "recording.json"
 
 #: The version of the structures below. A new field with a default leaves it as it is, since older
 #: engines ignore unknown fields. Any other change raises it and adds a step to ``migrations.py``.
-SCHEMA = 3
+SCHEMA = 4
 
-#: Placeholder in a figure's reStructuredText for the folder of its page, which may be renamed.
+#: Placeholder in HTML of a scraper for the folder of its page, which may be renamed.
 GALLERY_FOLDER = "@@gallery@@"
 
 #: Suffixes of files that a build would read as pages or execute.
@@ -23,19 +23,35 @@ _SOURCES = (".inc", ".ipynb", ".md", ".py", ".rest", ".rst", ".txt")
 #: Suffixes of images that can become thumbnails.
 _THUMBNAILS = (".gif", ".jpeg", ".jpg", ".png", ".svg", ".webp")
 
-# Nothing hidden, no step upwards, no control character.
-_PART = r"[^\x00-\x1f\x7f/\\.][^\x00-\x1f\x7f/\\]*"
-_FileName = Annotated[str, Meta(max_length=240, pattern=rf"^{_PART}(?:/{_PART})*\Z")]
-_FolderName = Annotated[str, Meta(max_length=240, pattern=rf"^{_PART}\Z")]
-_Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+# Characters of no file name: control characters, those that Windows refuses, all white space but
+# single spaces, and what is invisible or turns the direction of text.
+_NOT_IN_NAMES = (
+    r"\x00-\x1f\x7f-\xa0\xad/\\<>:\"|?*\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f"
+    r"\u3000\ud800-\udfff\ufeff\ufff9-\ufffb"
+)
+_DEVICES_OF_WINDOWS = r"(?i:aux|con|nul|prn|com[0-9]|lpt[0-9])(?:[./]|\Z)"
+# Nothing hidden, no step upwards, no name that some system cannot check out.
+_PART = rf"(?![. ])(?!{_DEVICES_OF_WINDOWS})[^{_NOT_IN_NAMES}]+(?<![. ])"
+_FileName = Annotated[str, Meta(max_length=240, pattern=rf"^(?!.*  ){_PART}(?:/{_PART})*\Z")]
+_FolderName = Annotated[str, Meta(max_length=240, pattern=rf"^(?!.*  ){_PART}\Z")]
+# The argument of a directive has no space, and a list of images is split at commas.
+_ShownFile = Annotated[str, Meta(max_length=240, pattern=rf"^(?!.*[ ,]){_PART}(?:/{_PART})*\Z")]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
-_Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
+Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
 # sphinx-gallery names files after objects.
-_Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ -.0-\[\]-~]{0,200}\Z")]
+_Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ !#-&()+,\-.0-9;=@A-Z\[\]^_a-z{}~]{0,200}\Z")]
 _Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*\Z")]
 # Pages calculate with these numbers, so they have bounds, far beyond any machine.
 _Count = Annotated[int, Meta(ge=0, le=10**18)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e8)]
+# Attributes of images, which become options of directives.
+_Scale = Annotated[str, Meta(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3})?\Z")]
+_Class = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}\Z")]
+_Length = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,4})?(px|em|ex|in|cm|mm|pt|pc|%)?\Z")]
+_Percent = Annotated[int, Meta(ge=1, le=1000)]
+_Align = Literal["left", "center", "right", "top", "middle", "bottom"]
+_Link = Annotated[str, Meta(pattern=r"^https?://[!#$%&()*+,\-./0-9:;=?@A-Z\[\]_a-z~]{1,2000}\Z")]
 _Memory = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
@@ -43,33 +59,71 @@ class _Struct(msgspec.Struct, frozen=True):
     """A part of a recording; fields that only newer engines know are ignored."""
 
 
-class Image(_Struct, frozen=True, omit_defaults=True):
-    """An image with its alternative text.
+class Image(_Struct, frozen=True, omit_defaults=True, tag="image", tag_field="kind"):
+    """An image with its alternative text, and a figure's ``caption``.
 
     Attributes:
+        scraped: whether it is from sphinx-gallery's ``figure_rst``, with ``sources``.
         sources: versions for finer screens, by scale: ``{"2.0": "images/…_2_00x.png"}``.
-        options: options of an ``image`` directive; empty for an image of sphinx-gallery's scraper.
+        width, height: with a unit or in pixels; *width* also in percent.
+        scale: in percent.
+        link: the address that the image leads to.
+        container: the classes of a container around it.
     """
 
-    file: _FileName
-    alt: _Line = ""
-    sources: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3})?\Z")], _FileName] = {}
-    options: dict[_Slug, _Line] = {}
+    file: _ShownFile
+    alt: _Line | None = None
+    scraped: bool = False
+    sources: dict[_Scale, _ShownFile] = {}
+    classes: tuple[_Class, ...] = ()
+    width: _Length | None = None
+    height: _Length | None = None
+    scale: _Percent | None = None
+    align: _Align | None = None
+    loading: Literal["embed", "link", "lazy"] | None = None
+    link: _Link | None = None
+    caption: _Line = ""
+    container: tuple[_Class, ...] = ()
+
+
+class Video(_Struct, frozen=True, omit_defaults=True, tag="video", tag_field="kind"):
+    """A video, as sphinxcontrib-video shows it."""
+
+    file: _ShownFile
+    alt: _Line | None = None
+    classes: tuple[_Class, ...] = ()
+    width: _Count | None = None
+    height: _Count | None = None
+    autoplay: bool = False
+    loop: bool = False
+    muted: bool = False
+    container: tuple[_Class, ...] = ()
+
+
+class Html(_Struct, frozen=True, omit_defaults=True, tag="html", tag_field="kind"):
+    """HTML of the example's author, shown as it is: a ``text``, or a ``file`` of the recording."""
+
+    text: str = ""
+    file: _ShownFile | None = None
+    container: tuple[_Class, ...] = ()
+
+
+#: All that a scraper's output can be: a closed list, of which a page is made without parsing.
+Item = Image | Video | Html
 
 
 class Figure(_Struct, frozen=True, omit_defaults=True):
-    """The output of image scrapers: images, or the ``rst`` of a scraper of the project.
+    """The output of image scrapers: one item, or several side by side.
 
     With ``below``, the figure stands below the printed text.
     """
 
-    images: tuple[Image, ...] = ()
-    rst: str = ""
+    items: tuple[Item, ...]
     below: bool = False
 
 
-#: The value of a last expression by MIME type: ``text/plain`` or ``text/html``.
-Value = dict[Annotated[str, Meta(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}\Z")], str]
+#: The value of a last expression by MIME type.
+Value = dict[Literal["text/plain", "text/html"], str]
 
 
 class Block(_Struct, frozen=True, omit_defaults=True):
@@ -89,7 +143,7 @@ class Block(_Struct, frozen=True, omit_defaults=True):
     """
 
     line: _Count
-    key: _Sha256
+    key: Sha256
     seconds: _Seconds
     code: str = ""
     memory: _Memory | None = None
@@ -147,7 +201,7 @@ class RunFacts(_Struct, frozen=True):
     ``status`` is *failed* if a block failed; ``timed`` says whether times are the device's own.
     """
 
-    recorded: _Date
+    recorded: Date
     seconds: _Seconds
     memory: _Memory | None = None
     peak_host_memory: _Count | None = None
@@ -184,15 +238,15 @@ class Recording(_Struct, frozen=True):
     gallery: _FolderName
     name: _FileName
     title: str
-    key: _Sha256
+    key: Sha256
     run: RunFacts
     provenance: Provenance
-    blocks: tuple[Block, ...]
+    blocks: Annotated[tuple[Block, ...], Meta(max_length=10_000)]
     variant: _Slug | None = None
     probes: dict[str, Any] = {}
     backreferences: _References = {}
     thumbnail: _FileName | None = None
-    files: dict[_FileName, _Sha256] = {}
+    files: dict[_FileName, Sha256] = {}
 
     @property
     def timed(self) -> bool:
@@ -215,6 +269,11 @@ def slug(device_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-") or "unknown"
 
 
+def date_of(text: str) -> datetime:
+    """The date and time in the *text* of a recording; ValueError if there is no such date."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
 def encode(recording: Recording) -> bytes:
     """The content of ``recording.json``, without the empty fields of blocks."""
     return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
@@ -222,23 +281,52 @@ def encode(recording: Recording) -> bytes:
 
 def contradictions(recording: Recording) -> Iterator[str]:
     """The contradictions within *recording*."""
-    try:
-        datetime.strptime(recording.run.recorded, "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
+    if not is_date(recording.run.recorded):
         yield f"`run.recorded`: {recording.run.recorded} is not a date"
     if (recording.run.status == "passed") != all(block.passed for block in recording.blocks):
         yield f"`run.status` is {recording.run.status}, which `passed` of `blocks` contradicts"
-    shown = [name for block in recording.blocks for name in block.images]
-    thumbnails = [] if recording.thumbnail is None else [recording.thumbnail]
-    wrong = [name for name in shown if name.lower().endswith(_SOURCES)]
-    wrong += [name for name in thumbnails if not name.lower().endswith(_THUMBNAILS)]
-    for name in wrong:
-        yield f"`images` or `thumbnail` names {name}, which is not an image"
-    for name in {*shown, *thumbnails, *recording.data} - recording.files.keys():
+    yield from _contradicting_names(recording)
+    for name, meant in recording.backreferences.items():
+        if not is_code(name, meant):
+            yield f"`backreferences` has a name that is too long for a file: {name[:40]}…"
+
+
+def _contradicting_names(recording: Recording) -> Iterator[str]:
+    """Names of files that contradict each other, or what they are named for."""
+    shown = {name for block in recording.blocks for name in files_shown(block)}
+    thumbnails = set() if recording.thumbnail is None else {recording.thumbnail}
+    for name in sorted(shown):
+        if name.lower().endswith(_SOURCES):
+            yield f"`images` or `figures` name {name}, which is not an image"
+    for name in thumbnails:
+        if not name.lower().endswith(_THUMBNAILS):
+            yield f"`thumbnail` names {name}, which is not an image"
+    for name in sorted({*shown, *thumbnails, *recording.data} - recording.files.keys()):
         yield f"`blocks` or `thumbnail` names {name}, which `files` does not list"
     folded = {normalize("NFC", name.casefold()) for name in (FILE_NAME, *recording.files)}
     if len(folded) <= len(recording.files):
         yield f"`files` lists {FILE_NAME}, or names that some systems cannot tell apart"
+
+
+def files_shown(block: Block) -> list[str]:
+    """The files that a page of *block* shows: images, videos, HTML; each once."""
+    names = [*block.images]
+    for figure in block.figures:
+        for item in figure.items:
+            if item.file is not None:
+                names.append(item.file)
+            if isinstance(item, Image):
+                names += item.sources.values()
+    return list(dict.fromkeys(names))
+
+
+def is_date(text: str) -> bool:
+    """Whether *text* is a date as recordings have it."""
+    try:
+        date_of(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_path(name: str) -> bool:
@@ -248,7 +336,16 @@ def is_path(name: str) -> bool:
 
 def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a recording can hold *name* and the objects it may mean: they become file names."""
-    return _fits({name: [*meant]}, _References)
+    meant = [*meant]
+    if not _fits({name: meant}, _References):
+        return False
+    files = [f"{one['module_short']}.{one['name']}.examples.new" for one in meant]
+    files += [f"{one['module']}.{one['name']}.examples.new" for one in meant]
+    return all(len(file) <= _LONGEST_FILE_NAME for file in files)
+
+
+#: Bytes of a file's name on all systems.
+_LONGEST_FILE_NAME = 255
 
 
 def _fits(value: Any, kind: Any) -> bool:

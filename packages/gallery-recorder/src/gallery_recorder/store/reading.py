@@ -5,6 +5,7 @@ Reading takes bounded time and memory, whatever the file holds, and raises only 
 
 import gzip
 import io
+import re
 import stat
 import zlib
 from pathlib import Path
@@ -16,11 +17,15 @@ from gallery_recorder.console import visible
 from gallery_recorder.errors import RecorderError
 
 _Value = TypeVar("_Value")
+#: A pattern of names in a message, which nobody can read.
+_LONG_PATTERN = re.compile(r"regex (?:'.{80,}'|\".{80,}\") - at")
 
 #: The most bytes of a file of a recording, far more than the recorder accepts.
 MAX_READ = 256_000_000
 #: The most bytes of a JSON file; in memory it takes about thirty times as much.
 MAX_JSON = 32_000_000
+#: The most bytes of a JSON file that is unpacked: few packed bytes can become many.
+MAX_UNPACKED = 8_000_000
 
 
 class ReadingError(RecorderError):
@@ -34,19 +39,25 @@ class NewerError(ReadingError):
 def load(path: Path, kind: type[_Value], limit: int = MAX_JSON) -> _Value:
     """The JSON in the file *path* as a value of the msgspec type *kind*.
 
-    A ``.gz`` file is unpacked; *limit* bounds its bytes before and after. Raises ReadingError, with
-    a message of one line that names the file.
+    A ``.gz`` file is unpacked to at most *limit* or ``MAX_UNPACKED`` bytes. Raises ReadingError,
+    with a message of one line that names the file.
     """
     try:
         content = read_file(path, limit)
         if path.suffix == ".gz":
-            with gzip.open(io.BytesIO(content)) as file:
-                content = file.read(limit + 1)
-            if len(content) > limit:
-                raise ReadingError(f"unpacks to more than {limit:,} bytes")
+            content = _unpacked(content, min(limit, MAX_UNPACKED))
         return decode(content, msgspec.json.Decoder(kind))
     except (ReadingError, OSError, EOFError, zlib.error) as error:
         raise ReadingError(f"{path}: {line(error)}") from error
+
+
+def _unpacked(content: bytes, limit: int) -> bytes:
+    """The gzip file *content*, unpacked; ReadingError if that has more than *limit* bytes."""
+    with gzip.open(io.BytesIO(content)) as file:
+        unpacked = file.read(limit + 1)
+    if len(unpacked) > limit:
+        raise ReadingError(f"unpacks to more than {limit:,} bytes")
+    return unpacked
 
 
 def read_file(path: Path, limit: int = MAX_READ) -> bytes:
@@ -67,7 +78,8 @@ def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
     try:
         return decoder.decode(content)
     except msgspec.ValidationError as error:
-        raise ReadingError(line(error).replace("`$.", "`")) from error
+        text = _LONG_PATTERN.sub("regex … - at", " ".join(str(error).split()))
+        raise ReadingError(visible(text).replace("`$.", "`")[:400]) from error
     except (ValueError, RecursionError) as error:
         raise ReadingError(f"is not valid JSON ({line(error)})") from error
 

@@ -4,20 +4,22 @@ A recording is a folder ``<recordings>/<device>[/<variant>]/<gallery>/<name>/`` 
 ``recording.json`` and the files that it lists. It is replaced in one step.
 """
 
+import contextlib
 import glob
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.commands import record_again
-from gallery_recorder.project.script import Script, key_of
-from gallery_recorder.store import atomic, format, migrations, reading
+from gallery_recorder.project.galleries import Example
+from gallery_recorder.project.script import Script, ScriptError, key_of
+from gallery_recorder.store import atomic, format, images, migrations, reading
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
 from gallery_recorder.store.reading import NewerError, ReadingError
 
@@ -25,6 +27,10 @@ _DEEPEST = 20  # folders within each other, far more than a recording's path has
 
 #: A probe's check of its own results in a recording; it raises ReadingError.
 Check = Callable[[Path, Recording], None]
+
+
+#: Why a folder of a recording cannot be a link: its files could lie anywhere.
+_LINK = "{} is a symbolic link; replace it by the folder itself"
 
 
 class RecordingError(RecorderError):
@@ -51,6 +57,10 @@ class Location:
         """Device and variant: ``nvidia-h200/triton-3.9.0``."""
         return "/".join(filter(None, (self.device, self.variant)))
 
+    def link_above(self) -> Path | None:
+        """The first symbolic link between the root and its folder; None without one."""
+        return atomic.first_link(self.root, self.folder.parent.relative_to(self.root))
+
     def load(self, checks: Iterable[Check] = ()) -> Recording:
         """Load it with :func:`load`; RecordingError also if it belongs elsewhere."""
         made = load(self.folder, checks)
@@ -73,17 +83,38 @@ def location_of(folder: Path, root: Path, made: Recording) -> Location:
 
 
 def find(root: Path, gallery: str, name: str) -> list[Location]:
-    """The locations below *root* of recordings of the example *name* of *gallery*."""
+    """The locations below *root* of recordings of the example *name* of *gallery*.
+
+    As in :func:`all_recordings`, what lies behind a linked folder does not exist.
+    """
     end = f"{gallery}/{name}/{FILE_NAME}"
     found = [p for at in ("*/", "*/*/") for p in glob.glob(at + glob.escape(end), root_dir=root)]
     paths = (Path(path).as_posix() for path in sorted(found))
     places = [path.removesuffix(f"/{end}").split("/") for path in paths]
-    return [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
+    locations = [Location(root, p[0], p[1] if p[1:] else None, gallery, name) for p in places]
+    return [at for at in locations if at.link_above() is None]
 
 
 def is_current(key: str, script: Script) -> bool:
     """Whether code with this *key* is the code of *script* today."""
     return key == script.key
+
+
+def current_among(examples: Iterable[Example]) -> Callable[[Recording], bool]:
+    """A function: whether a recording is of the current code of its example among *examples*."""
+    by_label = {example.label: example for example in examples}
+    scripts: dict[str, Script | None] = {}
+
+    def is_current_recording(made: Recording) -> bool:
+        label = f"{made.gallery}/{made.name}"
+        if label not in scripts:
+            scripts[label] = None
+            with contextlib.suppress(KeyError, ScriptError):
+                scripts[label] = by_label[label].load()
+        script = scripts[label]
+        return script is not None and is_current(made.key, script)
+
+    return is_current_recording
 
 
 class LaterFailure(msgspec.Struct, frozen=True):
@@ -92,8 +123,8 @@ class LaterFailure(msgspec.Struct, frozen=True):
     ``key`` is that of the newer code; ``text`` is the message for readers.
     """
 
-    key: str
-    recorded: str
+    key: format.Sha256
+    recorded: format.Date
     text: str
 
     def save(self, folder: Path) -> None:
@@ -106,11 +137,16 @@ def _failure_path(folder: Path) -> Path:
 
 
 def later_failure(folder: Path, script: Script) -> LaterFailure | None:
-    """The failure of the current code of *script* beside the recording in *folder*."""
+    """The failure of the current code of *script* beside the recording in *folder*.
+
+    RecordingError if its file is damaged.
+    """
     if not (path := _failure_path(folder)).is_file():
         return None
     try:
         found = reading.load(path, LaterFailure)
+        if not format.is_date(found.recorded):
+            raise ReadingError(f"{path}: `recorded`: {found.recorded} is not a date")
     except ReadingError as error:
         raise RecordingError(f"{error}; remove the file") from error
     return found if is_current(found.key, script) else None
@@ -139,11 +175,11 @@ def of_script(
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
             made = at.load(checks)
+            later = later_failure(at.folder, script)
         except RecordingError as error:
             found.append(Found(at, "damaged", error=error))
             continue
         state = "current" if is_current(made.key, script) else "stale"
-        later = later_failure(at.folder, script)
         failed = state == "current" and made.run.status == "failed" and not may_fail
         failed = failed or (state == "stale" and later is not None)
         found.append(Found(at, "failed" if failed else state, made, later=later))
@@ -151,12 +187,18 @@ def of_script(
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
-    """The folder of every recording at or below *root*, without following links."""
+    """The folder of every recording at or below *root*, without following links.
+
+    A link to a recording's folder is among them, since :func:`load` says what is wrong with it.
+    """
     for place, folders, files in os.walk(root):
         deep = len(Path(place).parts) - len(root.parts) >= _DEEPEST
         folders[:] = [] if deep else sorted(name for name in folders if name[0] != ".")
         if FILE_NAME in files:
             yield Path(place)
+        for path in (Path(place, name) for name in folders):
+            if path.is_symlink() and (path / FILE_NAME).exists():
+                yield path
 
 
 def digest(path: Path) -> str:
@@ -172,8 +214,10 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
     """
     remedy = ""
     try:
+        if folder.is_symlink():
+            raise ReadingError(_LINK.format("its folder"))
         atomic.finish_interrupted_replacement(folder)
-        content = reading.read_file(folder / FILE_NAME)
+        content = reading.read_file(folder / FILE_NAME, reading.MAX_JSON)
         recording = migrations.read(content)
         remedy = "restore it with git"
         if recording.key != key_of(block.key for block in recording.blocks):
@@ -192,11 +236,19 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
 
 def _faults_of_files(folder: Path, recording: Recording) -> Iterator[str]:
     """What is wrong with the files of *recording* in *folder*."""
+    inside = {parent for name in recording.files for parent in PurePath(name).parents}
+    for parent in sorted(inside):
+        if (folder / parent).is_symlink():
+            yield f"`files`: {_LINK.format(parent)}"
+    shown = {name for block in recording.blocks for name in format.files_shown(block)}
+    shown.add(recording.thumbnail or "")
     for name, sha256 in recording.files.items():
         try:
             content = reading.read_file(folder / name)
             if hashlib.sha256(content).hexdigest() != sha256:
                 yield f"`files`: {name} is not the file that was recorded"
+            elif name in shown:
+                images.check(name, content)
         except ReadingError as error:
             yield f"`files`: {name} {error}"
 
@@ -207,22 +259,40 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     *staging* must be on the same file system, and does not exist afterwards. After a power cut,
     *folder* has the old recording or the new one. RecordingError if a file is missing.
     """
-    for path in staging.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)  # for web servers, whatever the umask
-    (staging / FILE_NAME).write_bytes(format.encode(recording))
+    atomic.write(staging / FILE_NAME, format.encode(recording))
+    atomic.make_readable(staging)
     load(staging)
-    for name in (*recording.files, FILE_NAME):
+    for name in recording.files:
         with open(staging / name, "rb") as file:
             os.fsync(file.fileno())
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    atomic.make_folder(folder.parent)
     atomic.replace_folder(staging, folder)
-    _failure_path(folder).unlink(missing_ok=True)
+    remove_failure(folder)
+
+
+def remove_failure(folder: Path) -> None:
+    """Remove the later failure beside the recording in *folder*."""
+    path = _failure_path(folder)
+    path.unlink(missing_ok=True)
+    atomic.remove_unfinished(path)
+
+
+def remove_older_failure(folder: Path, made: Recording) -> None:
+    """Remove the failure beside the recording *made* in *folder*, unless it happened later."""
+    path = _failure_path(folder)
+    if path.is_file():
+        try:
+            later = reading.load(path, LaterFailure)
+        except ReadingError:
+            later = None
+        if later is None or later.recorded <= made.run.recorded:
+            remove_failure(folder)
 
 
 def remove(folder: Path, root: Path) -> None:
     """Remove the recording in *folder*, and then the empty folders above it, up to *root*."""
     atomic.remove(folder)
-    _failure_path(folder).unlink(missing_ok=True)
+    remove_failure(folder)
     atomic.remove_empty_folders(folder, root)
 
 
@@ -245,15 +315,3 @@ def is_orphan(place: Sequence[str], labels: Container[str]) -> bool:
     """Whether *place*, a recording's path below a root, belongs to no example of these *labels*."""
     _, *rest = place
     return "/".join(rest) not in labels and "/".join(rest[1:]) not in labels  # with a variant
-
-
-def migrate(folder: Path) -> bool:
-    """Rewrite the recording in *folder* in the current schema; return whether that was needed.
-
-    RecordingError if the recording is damaged.
-    """
-    made, path = load(folder), folder / FILE_NAME
-    if migrations.schema_of(path.read_bytes()) == format.SCHEMA:
-        return False
-    atomic.write(path, format.encode(made))
-    return True

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from gallery_recorder.console import visible
-from gallery_recorder.project import commands, needs, settings
+from gallery_recorder.project import commands, needs
 from gallery_recorder.project.galleries import Project
 from gallery_recorder.project.script import ScriptError
-from gallery_recorder.store import recording
+from gallery_recorder.store import bounds, recording
 from gallery_recorder.store.format import Recording
 from gallery_recorder.store.recording import Found
 
@@ -38,7 +38,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
     An orphan is the recording of a file that no gallery has, not of one that is not executed.
     """
     roots = [recordings] if recordings else project.settings.roots
-    preferred, checks = project.settings.reference, settings.checks(project.settings)
+    preferred, checks = project.settings.reference, bounds.checks_of(project.settings)
     result = []
     for example in project.executed:
         name = project.label(example)

@@ -2,34 +2,44 @@
 
 Archives are ``.zip`` and ``.tar.gz`` files. A branch of the project's repository, ``branch:NAME``,
 holds nothing but recordings, in one commit that the next push replaces. Of two recordings of the
-same example, device and variant, the newer one stays. All are checked before anything changes.
+same example, device and variant, the one of the current code stays, or else the newer one. All are
+checked before anything changes.
 """
 
-import os
 import shutil
-import tarfile
-import tempfile
-from collections.abc import Container
+import subprocess
+from collections.abc import Callable, Container, Iterable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project.git import GitError, call, git
-from gallery_recorder.store import atomic, recording
+from gallery_recorder.project.git import GitError, call, environment, git
+from gallery_recorder.store import atomic, format, recording
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
-from gallery_recorder.store.lock import is_held
+from gallery_recorder.store.lock import folders_locked, is_held
+from gallery_recorder.store.reading import line
 from gallery_recorder.store.recording import Location, RecordingError
+from gallery_recorder.temporary import TemporaryFolder
 
 _ARCHIVES = {".zip": "zip", ".tar.gz": "gztar", ".tgz": "gztar"}
 _BRANCH = "branch:"
 _SUBJECT = "Recordings"
-_ATTEMPTS = 5  # to push, when somebody else pushes at the same time
-#: Keeps git from changing bytes of a recording, whatever the user's settings.
-_EXACT = ("-c", "core.autocrlf=false", "-c", "core.attributesFile=")
+_ATTEMPTS = 5  # to push, when somebody else pushes at the same time; to copy what changes meanwhile
+#: How far the clocks of two machines may differ.
+_CLOCKS = timedelta(days=1)
 #: A workflow's machine may have no name configured; its log says who pushed.
 _AUTHOR = ("-c", "user.name=gallery-recorder", "-c", "user.email=gallery-recorder@localhost")
 
 #: Recordings and their folders by their place below a root.
 _Found = dict[Path, tuple[Path, Recording]]
+
+#: Whether a recording is of the current code and inputs of its example.
+IsCurrent = Callable[[Recording], bool]
+
+
+def _unknown(_: Recording) -> bool:
+    """Without the project's examples, no recording is known to be current."""
+    return False
 
 
 class TransportError(RecorderError):
@@ -40,7 +50,7 @@ class AbsentError(TransportError):
     """The place does not exist."""
 
 
-def pull(place: str, root: Path, repository: Path) -> str:
+def pull(place: str, root: Path, repository: Path, is_current: IsCurrent = _unknown) -> str:
     """Put the recordings at *place* into the folder *root*; return how many changed, in words.
 
     Raises:
@@ -48,15 +58,17 @@ def pull(place: str, root: Path, repository: Path) -> str:
         TransportError: it cannot be read, or *root* cannot be replaced.
         RecordingError: one of its recordings is damaged.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        source = Path(place)
+    with TemporaryFolder() as scratch:
         if place.startswith(_BRANCH):
             branch = _Branch(place, repository)
             commit = branch.fetched()
             if commit is None:
                 raise AbsentError(f"{place}: {branch.owner} has no such branch")
-            source = branch.archive(commit, Path(scratch))
-        return _put(_recordings_in(_opened(source, Path(scratch))), root)
+            source = branch.unpacked(commit, scratch)
+        else:
+            source = _opened(Path(place), scratch)
+        with folders_locked(source, root):
+            return _put(_recordings_in(source, is_current), root, is_current)
 
 
 def push(
@@ -65,45 +77,55 @@ def push(
     repository: Path,
     labels: Container[str] | None = None,
     prune: bool = False,
+    is_current: IsCurrent = _unknown,
 ) -> str:
     """Put the recordings in the folder *root* to *place*; raises as :func:`pull`.
 
     With the *labels* of all examples, the result says how many recordings belong to no example;
     *prune* does not push these and deletes such recordings at *place*.
     """
-    found = _recordings_in(root)
-    if labels is None:
-        return _push(place, found, repository)
-    orphans = {path for path in found if recording.is_orphan(path.parts, labels)}
-    if not prune:
-        note = f"; {len(orphans)} of them have no example (leave these out with --prune)"
-        return _push(place, found, repository) + (note if orphans else "")
-    kept = {path: one for path, one in found.items() if path not in orphans}
-    return _push(place, kept, repository, labels)
+    target = None if place.startswith(_BRANCH) else Path(place)
+    with folders_locked(*[path for path in (root, target) if path]):
+        found = _recordings_in(root, is_current)
+        orphans = set()
+        if labels is not None:
+            orphans = {path for path in found if recording.is_orphan(path.parts, labels)}
+        if prune:
+            found = {path: one for path, one in found.items() if path not in orphans}
+        pruned = labels if prune else None
+        if target is None:
+            changes = _push_to_branch(_Branch(place, repository), found, is_current, pruned)
+        elif kind := _kind(target):
+            changes = _push_to_archive(target, kind, found, is_current, pruned)
+        else:
+            changes = _put(found, target, is_current, pruned)
+    if orphans and not prune:
+        changes += f"; {len(orphans)} of them have no example (leave these out with --prune)"
+    return changes
 
 
-def _push(place: str, found: _Found, repository: Path, labels: Container[str] | None = None) -> str:
-    if place.startswith(_BRANCH):
-        return _push_to_branch(_Branch(place, repository), found, labels)
-    target = Path(place)
-    kind = _kind(target)
-    if kind is None:
-        return _put(found, target, labels)
-    with tempfile.TemporaryDirectory() as scratch:
-        merged = _opened(target, Path(scratch)) if target.exists() else Path(scratch, "merged")
-        changes = _put(found, merged, labels)
+def _push_to_archive(
+    target: Path,
+    kind: str,
+    found: _Found,
+    is_current: IsCurrent,
+    labels: Container[str] | None,
+) -> str:
+    with TemporaryFolder() as scratch:
+        merged = _opened(target, scratch) if target.exists() else scratch / "merged"
+        changes = _put(found, merged, is_current, labels)
         made = shutil.make_archive(f"{scratch}/archive", kind, merged)
-        new = target.with_name(f".{target.name}.new")
-        shutil.copyfile(made, new)
-        os.replace(new, target)
+        atomic.make_folder(target.parent)
+        with open(made, "rb") as content, atomic.replaced(target) as file:
+            shutil.copyfileobj(content, file)
     return changes
 
 
 # --- recordings, wherever they are ----------------------------------------------------------------
 
 
-def _recordings_in(folder: Path) -> _Found:
-    """The newest recording of each place at or below *folder*; TransportError if there is none."""
+def _recordings_in(folder: Path, is_current: IsCurrent) -> _Found:
+    """The best recording of each place at or below *folder*; TransportError if there is none."""
     found: _Found = {}
     for at in recording.all_recordings(folder):
         made = recording.load(at)
@@ -111,42 +133,60 @@ def _recordings_in(folder: Path) -> _Found:
         place = Location(Path(), device, made.variant, made.gallery, made.name).folder
         if at.parts[-len(place.parts) :] != place.parts:
             raise RecordingError(f"{at / FILE_NAME}: belongs in another folder, {place}")
-        if place not in found or found[place][1].run.recorded < made.run.recorded:
+        if _is_in_the_future(made):
+            what = f"`run.recorded` is {made.run.recorded}, which is in the future"
+            raise RecordingError(f"{at / FILE_NAME}: {what}; correct the clock and record it again")
+        if place not in found or _is_better(made, found[place][1], is_current):
             found[place] = (at, made)
     if not found:
         raise TransportError(f"{folder}: contains no recordings")
     return found
 
 
-def _put(found: _Found, root: Path, labels: Container[str] | None = None) -> str:
-    """Put *found* into the folder *root* in one step; newer recordings there stay.
+def _is_in_the_future(made: Recording) -> bool:
+    latest = datetime.now(timezone.utc) + _CLOCKS
+    return format.date_of(made.run.recorded) > latest
 
-    With the *labels* of all examples, recordings there that belong to none are deleted.
+
+def _is_better(made: Recording, other: Recording, is_current: IsCurrent) -> bool:
+    """Whether *made* is to replace *other*: if it alone is current, or if it is newer."""
+    if is_current(made) != is_current(other):
+        return is_current(made)
+    return made.run.recorded > other.run.recorded
+
+
+def _put(
+    found: _Found, root: Path, is_current: IsCurrent, labels: Container[str] | None = None
+) -> str:
+    """Put *found* into the folder *root* in one step; better recordings there stay.
+
+    With the *labels* of all examples, recordings there that belong to none are deleted. Nobody else
+    may replace *root* meanwhile.
     """
     root = root.resolve()
     if any(map(is_held, root.rglob(".lock-*"))):
         what = "another recorder is using this folder; wait until it finishes"
         raise TransportError(f"{root}: {what}")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{root.name}-", dir=root.parent) as scratch:
-        new, added, replaced = Path(scratch, "new"), 0, 0
+    atomic.remove_leftovers(root)
+    with atomic.folder_beside(root) as scratch:
+        new, added, replaced = scratch / "new", 0, 0
         if root.exists():
-            left = shutil.ignore_patterns(".workspace-*", ".lock-*")  # of a recorder that crashed
+            # Temporary files of a recorder that was killed.
+            left = shutil.ignore_patterns(".workspace-*", ".lock-*", ".new-*")
             shutil.copytree(root, new, symlinks=True, ignore=left)
         for place, (folder, made) in found.items():
-            if _is_newer(new / place, made):
+            if link := atomic.first_link(new, place.parent):
+                what = "is a symbolic link, behind which nothing is written"
+                raise TransportError(f"{root / link.relative_to(new)}: {what}")
+            there = _undamaged(new / place)
+            if there and not _is_better(made, there, is_current):
                 continue
             if (new / place / FILE_NAME).exists():
                 replaced += 1
             else:
                 added += 1
-            atomic.remove(new / place)
-            for name in (*made.files, FILE_NAME):
-                (new / place / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(folder / name, new / place / name)
-        there = [*recording.all_recordings(new)] if labels is not None else []
-        parts = {folder: folder.relative_to(new).parts for folder in there}
-        deleted = [f for f in there if recording.is_orphan(parts[f], labels or ())]
+            _copy(folder, new / place)
+        deleted = [] if labels is None else _orphans(new, labels)
         for folder in deleted:
             recording.remove(folder, new)
         if added or replaced or deleted:
@@ -156,12 +196,37 @@ def _put(found: _Found, root: Path, labels: Container[str] | None = None) -> str
     return f"{added} added, {replaced} replaced, {same} already up to date{pruned}"
 
 
-def _is_newer(folder: Path, made: Recording) -> bool:
-    """Whether *folder* holds an undamaged recording at least as new as *made*."""
+def _undamaged(folder: Path) -> Recording | None:
+    """The recording in *folder*; None if it is missing or damaged, or dated in the future."""
     try:
-        return recording.load(folder).run.recorded >= made.run.recorded
-    except RecordingError:  # it is missing or damaged
-        return False
+        made = recording.load(folder)
+    except RecordingError:
+        return None
+    return None if _is_in_the_future(made) else made
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """Replace the folder *target* by the recording in *folder*, which a recorder may replace."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            made = recording.load(folder)
+            atomic.remove(target)
+            for name in (*made.files, FILE_NAME):
+                atomic.make_folder((target / name).parent)
+                atomic.copy(folder / name, target / name)
+            recording.load(target)
+            break
+        except (RecordingError, FileNotFoundError):
+            if not left:
+                raise
+    if made.run.status == "passed":
+        recording.remove_older_failure(target, made)
+
+
+def _orphans(root: Path, labels: Container[str]) -> list[Path]:
+    """The folders of recordings below *root* that belong to no example of these *labels*."""
+    folders = [*recording.all_recordings(root)]
+    return [f for f in folders if recording.is_orphan(f.relative_to(root).parts, labels)]
 
 
 def _kind(path: Path) -> str | None:
@@ -182,8 +247,8 @@ def _opened(path: Path, scratch: Path) -> Path:
             shutil.unpack_archive(path, at, kind)
         else:
             shutil.unpack_archive(path, at, kind, filter="data")
-    except (shutil.ReadError, tarfile.TarError, OSError, EOFError, ValueError) as error:
-        raise TransportError(f"{path}: cannot be unpacked ({error})") from error
+    except Exception as error:  # a damaged archive raises whatever its bytes lead to
+        raise TransportError(f"{path}: cannot be unpacked ({line(error)})") from error
     return at
 
 
@@ -211,11 +276,41 @@ class _Branch:
             call(self._repository, "fetch", "--quiet", "--no-tags", self._remote, self._ref)
         return commits[0] if commits else None
 
-    def archive(self, commit: str, scratch: Path) -> Path:
-        """An archive of *commit* in *scratch*."""
-        path = scratch / f"{commit}.zip"
-        call(self._repository, *_EXACT, "archive", "--format=zip", f"--output={path}", commit)
-        return path
+    def unpacked(self, commit: str, scratch: Path) -> Path:
+        """A folder in *scratch* with the files of *commit*, whatever git's attributes say.
+
+        Other commands of git apply filters, which ``.git/info/attributes`` may name, and change
+        files on the way.
+        """
+        folder = scratch / "unpacked"
+        folder.mkdir()
+        listed = call(self._repository, "ls-tree", "-r", "-z", "--full-tree", commit)
+        plain = [entry.split("\t", 1) for entry in listed.split("\0") if entry.startswith("100")]
+        blobs = {name: about.split()[2] for about, name in plain if format.is_path(name)}
+        for (name, _), content in zip(
+            blobs.items(), self._contents(blobs.values(), scratch), strict=True
+        ):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return folder
+
+    def _contents(self, blobs: Iterable[str], scratch: Path) -> Iterable[bytes]:
+        """The content of each of *blobs*."""
+        asked = scratch / "blobs"
+        asked.write_text("".join(f"{blob}\n" for blob in blobs))
+        command = ["git", "-C", str(self._repository), "cat-file", "--batch"]
+        with (
+            open(asked, "rb") as given,
+            subprocess.Popen(
+                command, stdin=given, stdout=subprocess.PIPE, env=environment()
+            ) as process,
+        ):
+            assert process.stdout is not None
+            while header := process.stdout.readline():
+                size = int(header.split()[2])
+                yield process.stdout.read(size)
+                process.stdout.read(1)  # a line break
 
     def is_foreign(self, commit: str) -> bool:
         """Whether *commit* was not made by :meth:`committed`."""
@@ -224,10 +319,18 @@ class _Branch:
     def committed(self, folder: Path, scratch: Path) -> str:
         """A commit of the files in *folder*, without parents."""
         repository, own = self._repository, {"GIT_INDEX_FILE": str(scratch / "index")}
-        own |= {"GIT_DIR": call(repository, "rev-parse", "--absolute-git-dir")}
-        own |= {"GIT_WORK_TREE": str(folder)}
-        call(folder, *_EXACT, "add", "--all", "--force", ".", variables=own)
-        tree = call(folder, "write-tree", variables=own)
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        paths = "".join(f"{path}\n" for path in files)
+        # Not `git add`, which changes files as attributes and settings say.
+        store = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+        blobs = call(repository, *store, given=paths).split()
+        entries = [
+            f"100644 {blob}\t{path.relative_to(folder).as_posix()}\0"
+            for blob, path in zip(blobs, files, strict=True)
+        ]
+        add = ("update-index", "--add", "-z", "--index-info")
+        call(repository, *add, given="".join(entries), variables=own)
+        tree = call(repository, "write-tree", variables=own)
         return call(repository, *_AUTHOR, "commit-tree", "-m", _SUBJECT, tree)
 
     def replace(self, old: str | None, new: str) -> None:
@@ -237,16 +340,17 @@ class _Branch:
         call(self._repository, *words)
 
 
-def _push_to_branch(branch: _Branch, found: _Found, labels: Container[str] | None) -> str:
+def _push_to_branch(
+    branch: _Branch, found: _Found, is_current: IsCurrent, labels: Container[str] | None
+) -> str:
     for left in reversed(range(_ATTEMPTS)):
         old = branch.fetched()
         if old and branch.is_foreign(old):
             what = "holds commits that `push` did not make; name another"
             raise TransportError(f"{branch.place}: {what}")
-        with tempfile.TemporaryDirectory() as name:
-            scratch = Path(name)
-            merged = _opened(branch.archive(old, scratch), scratch) if old else scratch / "merged"
-            changes = _put(found, merged, labels)
+        with TemporaryFolder() as scratch:
+            merged = branch.unpacked(old, scratch) if old else scratch / "merged"
+            changes = _put(found, merged, is_current, labels)
             commit = branch.committed(merged, scratch)
         try:
             branch.replace(old, commit)

@@ -15,6 +15,7 @@ from unittest import mock
 
 import msgspec
 import psutil
+
 from gallery_recorder.project import galleries
 from gallery_recorder.project.galleries import Project
 from gallery_recorder.run import recorder
@@ -134,7 +135,12 @@ class Gallery:
 
 
 ROOM = """
+import sys
+from pathlib import Path
+
 from sphinx_gallery import gen_gallery
+
+sys.path.insert(0, str(Path(__file__).parent))  # for figures.py
 
 # It would import matplotlib for every script, and hardly one of ours draws.
 gen_gallery._import_matplotlib = lambda: (None, None)
@@ -145,7 +151,7 @@ sphinx_gallery_conf = {
     "examples_dirs": ["../tutorials"],
     "gallery_dirs": ["tutorials"],
     "filename_pattern": "",
-    "image_scrapers": (),
+    "image_scrapers": ("figures.scraper",),
     "reset_modules": (),  # as this would
 }
 gallery_recordings = ["recordings"]
@@ -161,11 +167,38 @@ gallery_filters = [
 """
 
 
+#: A scraper of the project's own. The same figure gives the same bytes.
+FIGURES = """
+import sys
+
+from sphinx_gallery.scrapers import figure_rst
+
+
+def scraper(block, block_vars, gallery_conf):
+    if "matplotlib.pyplot" not in sys.modules:
+        return ""
+    import matplotlib.pyplot as plt
+
+    paths = []
+    with plt.rc_context({"svg.hashsalt": "figures"}):
+        for number in plt.get_fignums():
+            path = next(block_vars["image_path_iterator"]).replace(".png", ".svg")
+            plt.figure(number).savefig(path, metadata={"Date": None})
+            paths.append(path)
+    plt.close("all")
+    return figure_rst(paths, gallery_conf["src_dir"])
+"""
+
+
 class Room(Gallery):
     """A project with folders and settings as those of this one, and where a recorder may fail."""
 
     machine = "interpreter"
     folders = (".", "docs", "tutorials")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        (self.root / "figures.py").write_text(FIGURES)
 
     def settings(self) -> str:
         """The text of conf.py."""

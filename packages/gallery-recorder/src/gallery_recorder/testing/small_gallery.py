@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from gallery_recorder.project.script import key_of, load_script
 from gallery_recorder.store import recording
 from gallery_recorder.store.format import (
@@ -20,8 +21,13 @@ from gallery_recorder.store.format import (
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.recordings import made_up
 
-#: The options of a figure, as the scraper of SVG figures has it shown.
-OPTIONS = {"width": "700", "height": "400", "loading": "lazy", "class": "sphx-glr-single-img"}
+#: How the scraper of SVG figures shows a figure.
+SHOWN: dict[str, Any] = {
+    "width": "700",
+    "height": "400",
+    "loading": "lazy",
+    "classes": ("sphx-glr-single-img",),
+}
 
 TUTORIAL = '''"""
 First kernel
@@ -197,7 +203,7 @@ def make_recording(
         "seconds": 0.5,
     }
     outputs[-1] = {
-        "figures": (Figure((Image(figure, "A rising line", options=OPTIONS),)),),
+        "figures": (Figure((Image(figure, "A rising line", **SHOWN),)),),
         "value": {"text/plain": "42"},
         "images": (figure,),
         "data": (file,),
