@@ -107,6 +107,7 @@ html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),
     ("tiles.js", {"defer": ""}),
+    ("player.js", {"defer": ""}),
     ("occupancy.js", {"defer": ""}),
     ("xray.js", {"defer": ""}),
     ("plots.js", {"defer": ""}),

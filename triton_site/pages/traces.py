@@ -27,7 +27,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     add_node(app, TracePlayer, _open, _close)
     app.add_directive("trace", TraceDirective)
-    app.connect("html-page-context", _add_script)
     app.connect("build-finished", _copy_data)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -61,14 +60,6 @@ def _open(translator: Any, node: TracePlayer) -> None:
 
 def _close(translator: Any, node: TracePlayer) -> None:
     translator.body.append("</figure>\n")
-
-
-def _add_script(
-    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """The player's script, on pages that have a trace."""
-    if doctree is not None and next(doctree.findall(TracePlayer), None) is not None:
-        app.add_js_file("player.js", defer="")
 
 
 def _copy_data(app: Sphinx, error: Exception | None) -> None:
