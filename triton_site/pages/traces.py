@@ -38,7 +38,8 @@ class TraceDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the player with the caption of the trace."""
-        lesson = self.env.docname.rpartition("/")[2]
+        # A page of another recording is called 01-vector-add.triton-3.6.0.
+        lesson = self.env.docname.rpartition("/")[2].partition(".")[0]
         file = Path(self.env.srcdir).parent / FOLDER / f"{lesson}.trace.json"
         self.env.note_dependency(str(file))
         name = self.arguments[0]

@@ -79,7 +79,7 @@ def test_the_source_tells_where_the_compiler_cannot_be_started(monkeypatch):
     monkeypatch.setattr("triton_watch.compiles._start_process", fails)
     watch = Watch(compiler=Compiler())
     with pytest.raises(triton_watch.FaultError), watch:
-        refused_kernels.a_chained_comparison()
+        refused_kernels.a_try()
     with watch:
         refused_kernels.a_variable_that_changes_its_type()
     watch.finish()
