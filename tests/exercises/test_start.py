@@ -94,9 +94,8 @@ def test_what_is_done_is_kept_beside_the_checker(tmp_path):
 
 
 def test_a_kernel_that_does_not_compile_is_not_right(tmp_path):
-    text = AXPY.replace(
-        "mask = offsets < n", "before = lambda n: offsets < n\n    mask = before(n)"
-    )
+    inside = "inside = lambda n: offsets < n\n    mask = inside(n)"
+    text = AXPY.replace("mask = offsets < n", inside)
     status, printed = command(tmp_path, "01-axpy", "mine.py", compiled=True, mine=text)
     assert status == 1
     assert "what:     `lambda` in a kernel" in printed
