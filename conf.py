@@ -104,11 +104,13 @@ html_static_path = [
     "docs/_static",
     str(write_checker(_root, _root / "build/checker/exercise.pyz")),
     str(_root / "build/checker/exercise.py"),
+    "packages/triton-watch/src/triton_watch/player.js",  # of `.. trace::`
 ]
 html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
     ("site.js", {"defer": ""}),
     ("tiles.js", {"defer": ""}),
+    ("player.js", {"defer": ""}),
     ("occupancy.js", {"defer": ""}),
     ("xray.js", {"defer": ""}),
     ("plots.js", {"defer": ""}),

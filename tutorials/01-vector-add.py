@@ -68,6 +68,10 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``mask``
 #     Marks the offsets that lie inside the vectors. The last block is usually only partly full.
 #
+# Step through the programs, and see which elements each line touches:
+#
+# .. trace:: add
+#
 # The next kernel stores its offsets and its mask, so that we can look at them. The vector has 29
 # elements and a block has 8. That takes four programs; the output shows program 2:
 

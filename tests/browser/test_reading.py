@@ -103,3 +103,15 @@ def test_a_card_shows_no_names_of_numbers_under_the_mouse(page: Page, address: s
     for part in ("::before", "::after"):
         shown = "(card, part) => getComputedStyle(card, part).content"
         assert card.evaluate(shown, part) == "none"
+
+
+def test_a_trace_shows_what_a_program_loads(page: Page, address: str) -> None:
+    page.goto(f"{address}{FIRST}")
+    player = page.locator("triton-trace").first
+    player.scroll_into_view_if_needed()
+    player.get_by_role("slider", name="Program").fill("1")
+    said = player.locator(".said")
+    expect(said).to_contain_text("loads 2 elements from 8 to 9 of x_ptr")
+    player.get_by_role("button", name="Next").click()
+    expect(said).to_contain_text("of y_ptr")
+    expect(player.locator("pre .current")).to_contain_text("y = tl.load")

@@ -24,6 +24,7 @@ _EXTENSIONS = (
     "software",
     "solutions",
     "tiles",
+    "traces",
     "twins",
 )
 

@@ -36,6 +36,7 @@ _USES: dict[str, re.Pattern[str] | None] = {
     "reference.css": re.compile(r'class="(?:api-|py |sig|side-by-side)|<figure class|citation'),
     "occupancy.js": re.compile(r"gallery-occupancy"),
     "tiles.js": re.compile(r"gallery-tiles"),
+    "player.js": re.compile(r"<triton-trace"),
     "xray.js": re.compile(r"gallery-xray"),
     "plots.js": re.compile(r'sphx-glr-single-img" src="[^"]*\.svg|\.svg"[^>]*sphx-glr-single-img'),
 }
