@@ -83,9 +83,10 @@ new: ## write the skeleton of a tutorial: T=16-my-kernel
 status: $(RENDER) ## list current, stale and missing recordings
 	@$(GALLERY) status
 
-check: $(RENDER) ## fail if a recording of the reference GPU is missing or breaks a stated limit
+check: $(RENDER) ## fail if a recording is missing or breaks a limit, or a built page lacks a script
 	@$(GALLERY) status --check any
 	@$(PY) -m triton_site.numbers.measured
+	@test ! -e build/html/index.html || $(PY) -m triton_site.pages.loaded build/html
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
 	@$(GALLERY) compare -- "$${OLD:-build/committed/recordings}" "$$NEW"

@@ -30,6 +30,7 @@ from triton_site import xray, xray_data
 from triton_site.numbers import measured
 from triton_site.numbers.quantities import QuantityError
 from triton_site.numbers.tables import Cell, table
+from triton_site.pages.assets import is_a, load_where
 from triton_site.pages.folds import add_node
 from triton_site.xray_data import Facts
 
@@ -46,6 +47,7 @@ class Calculator(nodes.General, nodes.Element):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     add_node(app, Calculator, _open, lambda translator, node: translator.body.append("</div>\n"))
+    load_where(app, "occupancy.js", is_a(Calculator))
     app.add_directive("occupancy", OccupancyDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
