@@ -174,18 +174,23 @@ def attention_hopper_forward() -> None:
     def calls_for(n: int) -> dict[str, Callable]:
         q, k, v = inputs(n, 128)
         roles, ahead = attention_hopper.roles_kernel, attention_hopper.ahead_kernel
-        blocks = n // 128 * q.shape[0] * q.shape[1]
+        blocks, heads = n // 128, q.shape[0] * q.shape[1]
         processors = limits_of(q.device).multiprocessors
+        a_block_each = {"programs": blocks * heads}
+        in_a_turn = max(1, processors // blocks)
         variants = {
-            "Gluon roles, today": (roles, {}),
-            "roles, one program a block": (roles, {"programs": blocks}),
-            "roles, persistent": (roles, {"programs": min(blocks, processors)}),
-            "roles, 64 keys, 4 stages": (roles, {"BLOCK_N": 64, "STAGES": 4}),
-            "roles, 64 keys, 3 stages": (roles, {"BLOCK_N": 64, "STAGES": 3}),
-            "roles, 8 heads together": (roles, {"together": 8}),
-            "roles, all heads together": (roles, {"together": q.shape[0] * q.shape[1]}),
-            "ahead, 64 keys, 3 stages": (ahead, {}),
+            "Gluon, today": (attention_hopper.kernel_for(q, k, True), {}),
+            "roles, a program a block, 2 heads together": (roles, {**a_block_each, "together": 2}),
+            "roles, a program a block, 8 heads together": (roles, {**a_block_each, "together": 8}),
+            "roles, a program a block, all heads": (roles, {**a_block_each, "together": heads}),
+            "roles, whole heads in a turn": (
+                roles,
+                {"programs": min(blocks, processors) * in_a_turn, "together": in_a_turn},
+            ),
+            "roles, all multiprocessors": (roles, {"programs": processors, "together": 1}),
+            "ahead, 64 keys, 1 stage": (ahead, {"STAGES": 1}),
             "ahead, 64 keys, 2 stages": (ahead, {"STAGES": 2}),
+            "ahead, 64 keys, 3 stages": (ahead, {"STAGES": 3}),
             "ahead, 128 keys, 1 stage": (ahead, {"BLOCK_N": 128, "STAGES": 1}),
         }
         calls = {}
@@ -257,8 +262,8 @@ def attention_backward(d: int = 128) -> None:
 TILINGS = {
     "few rows": (64, 128, 4, 4, 2),
     "pair": (128, 128, 4, 3, 2),
-    "large": (128, 256, 8, 3, 1),
-    "large, 4 stages": (128, 256, 8, 4, 1),
+    "large": (128, 256, 8, 4, 1),
+    "large, 3 stages": (128, 256, 8, 3, 1),
     "pair, 4 stages": (128, 128, 4, 4, 1),
     "pair, 8 warps": (128, 128, 8, 3, 2),
     "tall": (256, 128, 8, 3, 1),

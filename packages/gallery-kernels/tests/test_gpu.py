@@ -279,6 +279,17 @@ def test_attention_of_many_tokens(d, causal, gpu):
         )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("own", "queries", "keys"),
+    [(6, 128, 128), (72, 1024, 1024), (62, 2048, 2048), (10, 3072, 3072), (8, 4096, 1280),
+     (28, 1152, 2304)],
+)  # fmt: skip
+def test_attention_of_many_heads(own, queries, keys, causal, gpu):
+    """A multiprocessor computes many blocks, and the last turn of all of them is not full."""
+    assert_attention(*heads(1, own, own // 2, queries, keys, 128, torch.bfloat16, gpu), causal)
+
+
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("hidden", [64, 128, 200, 384])
 def test_attention_with_tiles_whose_scores_are_all_minus_infinity(d, hidden, gpu):

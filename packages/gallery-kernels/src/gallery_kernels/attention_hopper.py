@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from gallery_kernels.launch import DescribedLaunch, Launch, limits_of
+from gallery_kernels.launch import DescribedLaunch, Launch, Limits, limits_of
 
 try:
     from triton.experimental.gluon import language as gl
@@ -20,6 +20,11 @@ except (ImportError, AttributeError):  # a release of Triton with other names
     CAN_IMPORT = False
 else:
     CAN_IMPORT = True
+
+
+#: How much more than the mean of all multiprocessors a program may have to compute, if programs
+#: compute causal blocks in turns. On an H200, turns were faster up to 1.11, and slower from 1.15.
+MOST_OF_MEAN = 1.12
 
 
 def is_covered(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -44,7 +49,7 @@ def forward_launch(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float, keep_lse: bool
 ) -> DescribedLaunch:
     """Return the launch of the forward pass; its tensors are q, k, v, o, and the log-sum-exp."""
-    kernel = ahead_kernel if q.shape[3] == 64 else roles_kernel
+    kernel = kernel_for(q, k, causal)
     grid, numbers, constants = settings(kernel, q, k, causal, scale)
     launch = Launch(kernel, grid, numbers, {**constants, "KEEP_LSE": keep_lse})
     keys_of_a_tile = constants["BLOCK_N"]
@@ -52,6 +57,15 @@ def forward_launch(
     tensors = (q, k, v, torch.empty_like(q))
     tiles = [described_as_matrix(x, count) for x, count in zip(tensors, rows, strict=True)]
     return DescribedLaunch(launch, tiles)
+
+
+def kernel_for(q: torch.Tensor, k: torch.Tensor, causal: bool) -> Any:
+    """Return the faster kernel for such tensors."""
+    if q.shape[3] == 64 or (causal and min(q.shape[2], k.shape[2]) <= 1024):
+        # Programs are short. Three small ones share a multiprocessor, and one computes while
+        # another one fetches or stores. Their tiles also leave less to the causal mask.
+        return ahead_kernel
+    return roles_kernel
 
 
 def settings(
@@ -70,16 +84,41 @@ def settings(
     if kernel is ahead_kernel:
         constants["BLOCK_M"] = 64
     if kernel is ahead_kernel and head_dim == 128:
-        constants |= {"BLOCK_N": 64, "STAGES": 3}
+        constants |= {"BLOCK_N": 64, "STAGES": 1}  # 48 KiB of tiles, so that three programs fit
     else:
         constants |= {"BLOCK_N": 128, "STAGES": 2}
+    together *= group
     programs = queries // 64 * total
     if kernel is roles_kernel:
-        programs //= 2
-        if short:  # long causal blocks differ in length, and the GPU distributes them
-            programs = min(programs, limits.multiprocessors)
-    numbers = (queries, keys, scale * math.log2(math.e), total, group * together)
+        programs, together = schedule(queries // 128, total, together, causal, limits)
+    numbers = (queries, keys, scale * math.log2(math.e), total, together)
     return (programs,), numbers, constants
+
+
+def schedule(
+    blocks: int, heads: int, together: int, causal: bool, limits: Limits
+) -> tuple[int, int]:
+    """Return how many programs compute *blocks* of each head, and how many heads run together.
+
+    A program that computes block after block fetches the next one early. If causal, blocks differ
+    in length. Then a turn has whole heads, and the next turn goes backwards, so each program gets
+    as much in two turns. Where multiprocessors would be idle for long, because whole heads do not
+    fill them or because the last turn has no other one, each block has a program of its own, and
+    the GPU distributes them.
+    """
+    most = limits.multiprocessors
+    if not causal:
+        return min(blocks * heads, most), together
+    in_a_turn = min(heads, most // blocks)  # whole heads
+    if in_a_turn == 0:
+        return blocks * heads, together
+    turns = -(-heads // in_a_turn)
+    # Tiles of keys that a program computes: the longest block of a turn has as many as *blocks*.
+    largest_share = turns // 2 * (blocks + 1) + turns % 2 * blocks
+    mean_share = heads * blocks * (blocks + 1) / 2 / most
+    if largest_share > MOST_OF_MEAN * mean_share:
+        return blocks * heads, together
+    return in_a_turn * blocks, in_a_turn
 
 
 def described_as_matrix(x: torch.Tensor, rows: int) -> Any:

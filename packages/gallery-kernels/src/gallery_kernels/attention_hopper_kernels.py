@@ -2,7 +2,8 @@
 
 A product is started, and the softmax of one tile is computed while the next products run. Tensors
 are contiguous, and read as matrices with a row for each token of each head. Tiles are taken from
-the last to the first, so only the first one taken needs a causal mask.
+the last to the first, so only the first one taken needs a causal mask: a tile has at least as many
+keys as a block has queries, a multiple of them.
 """
 
 from triton.experimental import gluon
@@ -101,11 +102,11 @@ def attend(
 
 
 @gluon.jit
-def place(program, blocks, heads, together):
-    """Return (block, head) of a program: *together* heads at a time, the last blocks first."""
-    first = program // (together * blocks) * together  # the first head of this section
+def place(number, blocks, heads, together):
+    """Return (block, head) by number: *together* heads at a time, the last blocks first."""
+    first = number // (together * blocks) * together  # the first head of this section
     size = min(heads - first, together)  # the last section may have fewer heads
-    rest = program - first * blocks
+    rest = number - first * blocks
     return blocks - 1 - rest // size, first + rest % size
 
 
@@ -156,10 +157,32 @@ def ahead_kernel(
 
 
 @gluon.jit
-def work(program, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Return (block, head, tiles of keys) of the *program*-th block of 128 queries."""
+def place_in_turn(turn, program, programs, CAUSAL: gl.constexpr):
+    """Return which block of a turn a program computes; a turn has one for each program.
+
+    If causal, odd turns go backwards: after a long block, a program gets a short one.
+    """
+    place = program
+    if CAUSAL:
+        if turn % 2 == 1:
+            place = programs - 1 - program
+    return place
+
+
+@gluon.jit
+def turns_of(blocks, program, programs, CAUSAL: gl.constexpr):
+    """Return how many of all *blocks* a program computes; the last turn may have fewer."""
+    turns = blocks // programs
+    if place_in_turn(turns, program, programs, CAUSAL) < blocks % programs:
+        turns += 1
+    return turns
+
+
+@gluon.jit
+def work(number, sizes, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return (block, head, tiles of keys) of the block of 128 queries with this number."""
     queries, keys, _, total, together = sizes
-    block, head = place(program, queries // 128, total, together)
+    block, head = place(number, queries // 128, total, together)
     tiles = keys // BLOCK_N
     if CAUSAL:
         tiles = gl.minimum(tiles, (block * 128 + 128) // BLOCK_N)
@@ -175,9 +198,10 @@ def fetching_warp(
     arrived, read = bars
     queries, keys, _, total, _ = sizes
     count = 0
-    for program in range(gl.program_id(0), total * (queries // 128), gl.num_programs(0)):
-        turn = program // gl.num_programs(0)
-        block, head, tiles = work(program, sizes, BLOCK_N, CAUSAL)
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(turns_of(total * (queries // 128), program, programs, CAUSAL)):
+        number = turn * programs + place_in_turn(turn, program, programs, CAUSAL)
+        block, head, tiles = work(number, sizes, BLOCK_N, CAUSAL)
         for half in gl.static_range(2):
             row = head * queries + block * 128 + half * 64
             mbarrier.wait(read[0].index(half), turn & 1 ^ 1)  # the other parity: empty
@@ -202,9 +226,10 @@ def computing_group(
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     o_tile = buffers[3].index(HALF)
     count = 0
-    for program in range(gl.program_id(0), total * (queries // 128), gl.num_programs(0)):
-        turn = program // gl.num_programs(0)
-        block, head, tiles = work(program, sizes, BLOCK_N, CAUSAL)
+    program, programs = gl.program_id(0), gl.num_programs(0)
+    for turn in range(turns_of(total * (queries // 128), program, programs, CAUSAL)):
+        number = turn * programs + place_in_turn(turn, program, programs, CAUSAL)
+        block, head, tiles = work(number, sizes, BLOCK_N, CAUSAL)
         row = block * 128 + HALF * 64
         rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, SCORES))
         mbarrier.wait(arrived[0].index(HALF), turn & 1)

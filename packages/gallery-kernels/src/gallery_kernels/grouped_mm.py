@@ -193,17 +193,22 @@ class Tiling:
 
 FEW_ROWS = Tiling(64, 128, warps=4, stages=4, programs=2)
 PAIR = Tiling(128, 128, warps=4, stages=3, programs=2)
-LARGE = Tiling(128, 256, warps=8, stages=3, programs=1)
+LARGE = Tiling(128, 256, warps=8, stages=4, programs=1)
 
 DEPTH = 64  # elements of the sums in a step
 
 
 def tiling_for(rows: int, groups: int, K: int, N: int) -> Tiling:
     """Return the tiling for such a product."""
-    if rows <= 64 * groups:
+    rows_of_a_group = rows / groups
+    if rows_of_a_group <= 64:
         return FEW_ROWS  # memory-bound: every matrix is read for a few rows
+    if rows_of_a_group <= 128 and K < 4096:
+        return FEW_ROWS  # groups differ, and many would fill less than half of 128 rows
     if N % 256 == 0 and K >= 4096:
         return LARGE  # after a long sum, storing a tile with idle tensor cores does not matter
+    if N % 256 == 0 and rows >= 32_768:
+        return LARGE  # after many tiles, programs that are idle at the end do not matter
     return PAIR  # one program multiplies while the other one stores
 
 
