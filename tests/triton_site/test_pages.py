@@ -75,6 +75,13 @@ def test_a_check_that_needs_a_gpu_says_so_at_its_exercise(site):
             assert ("without a GPU" in promise) == (not all(needs)), path
 
 
+def test_a_notebook_fetches_the_checker_from_the_sites_own_address(site):
+    page = soup(site / T / "01-vector-add.html")
+    cell = page.select_one("#exercises > details pre").text
+    assert "https://triton-gallery.github.io/triton-gallery/stable/_static/exercise.pyz" in cell
+    assert "exercise.pyz 01-axpy mine.py --start" in cell
+
+
 def test_the_checker_is_one_file_that_needs_no_other(site):
     """Readers download it alone; its old name serves the same file."""
     file = site / "_static/exercise.pyz"

@@ -97,7 +97,7 @@
     }
   }
 
-  function countIn(runs = []) {
+  function sizeOf(runs = []) {
     return runs.reduce((sum, [, count, times = 1]) => sum + count * times, 0);
   }
 
@@ -119,7 +119,7 @@
   }
 
   function inWords(runs, shape) {
-    const count = countIn(runs);
+    const count = sizeOf(runs);
     const first = placeOf(Math.min(...runs.map((run) => run[0])), shape);
     if (count === 1) return `1 element, ${first}`;
     return `${count} elements from ${first} to ${placeOf(lastIn(runs), shape)}`;
@@ -508,7 +508,7 @@
         const where = step.line ? ` line ${step.line}` : " this step";
         let text = `Program ${name}, step ${this.step + 1}:${where} ${PAST[step.kind] || "touches"} ${what} of ${tensor.name}`;
         text += step.bytes ? `, ${step.bytes} bytes.` : ".";
-        if (step.masked) text += ` The mask leaves out ${countIn(step.masked)}.`;
+        if (step.masked) text += ` The mask leaves out ${sizeOf(step.masked)}.`;
         lines.push(make("p", {}, text));
         if (step.outside) lines.push(make("p", { class: "wrong" }, `Out of bounds: ${inWords(step.outside, tensor.shape)}.`));
       }
@@ -569,7 +569,7 @@
           const tensor = this.launch.tensors[step.tensor];
           const words = (runs) => (runs ? inWords(runs, tensor.shape) : "");
           const values = [i + 1, step.line || "", step.text || step.kind, tensor ? tensor.name : "",
-            words(step.elements), step.masked ? countIn(step.masked) : "", words(step.outside), step.bytes ?? ""];
+            words(step.elements), step.masked ? sizeOf(step.masked) : "", words(step.outside), step.bytes ?? ""];
           return make("tr", {}, ...values.map((value) => make("td", {}, String(value))));
         }));
         this.shownProgram = program;
