@@ -319,9 +319,9 @@ if ON_GPU:
 #    :number: small
 #    :unit: %
 #
-#    With 128 threads in a program, as on NVIDIA's GPUs, half of them have no element to add, and
-#    each of the others moves only a few bytes. On an H100, blocks of 256 to 4096 elements differ
-#    little, and with 16,384 a thread needs more registers than it has.
+#    A block of 64 elements has few bytes in flight, and there are sixteen times as many programs to
+#    start. Which of the two costs more, we have not measured. On an H100, blocks of 256 to 4096
+#    elements differ little, and with 16,384 a thread needs more registers than it has.
 #
 # **Python's work is not in these times.** A call of ``add``, with the checks of the next section,
 # keeps the CPU busy for :measured:`cpu` µs. A call of PyTorch's addition takes

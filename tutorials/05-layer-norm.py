@@ -616,8 +616,9 @@ if ON_GPU:
 # :doc:`06b-attention-backward` measures. In a loop that does not wait, a call costs the larger of
 # both times. For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward
 # from :measured:`longer_backward`. A length above those of the plot is an estimate from its longest
-# row. One above 16,384 means that the CPU's time is the larger for all rows that our kernels
-# compute.
+# row. Above 16,384 the CPU is the bottleneck at every length that our kernels compute. Where it is,
+# the GPU's speed does not count. There, our backward call takes :measured:`backward_calls` times
+# the CPU time of PyTorch's.
 #
 # Exercises
 # ---------

@@ -82,7 +82,9 @@ fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
-# In Triton all warps do the same. **Gluon** is a lower-level language that comes with it. You
+# In a Triton kernel you write what a program does, not what each of its warps does. The compiler
+# can split a loop among warps (``tl.range(…, warp_specialize=True)``), but you cannot say how.
+# **Gluon** is a lower-level language that comes with it. You
 # allocate shared memory, say which thread holds which element (a **layout**), start loads and
 # products, and wait for them.
 #

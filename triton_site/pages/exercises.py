@@ -64,7 +64,7 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
         link = _solution_of(item)
         name = link["reftarget"].rpartition("/")[2] if link else _asked_for(item, exercises)
         if exercise := exercises.get(name):
-            item += _facts(item, exercise)
+            _set_facts(item, exercise)
             item += _command(name, exercise)
             item += [_hint(i, hint) for i, hint in enumerate(exercise.hints)]
             checked.append(exercise)
@@ -83,12 +83,18 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
         section.insert(2, _in_colab(address, names[0], checked[0]))
 
 
-def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
-    """Level and minutes, where the author has not named them."""
-    if re.search(r"\d+ minutes", item.astext()):
-        return []
+#: What a lesson's text says of an exercise; the checker's table may have been changed since.
+_FACTS = re.compile(r"\(\w+, \d+ minutes\)")
+
+
+def _set_facts(item: nodes.list_item, exercise: Exercise) -> None:
+    """Level and minutes of the checker's table, in the place of those in the text or as a line."""
     facts = f"({exercise.level}, {exercise.minutes} minutes)"
-    return [nodes.paragraph("", facts, classes=["exercise-facts"])]
+    for part in item.findall(nodes.emphasis):
+        if _FACTS.fullmatch(part.astext()):
+            part[:] = [nodes.Text(facts)]
+            return
+    item += nodes.paragraph("", facts, classes=["exercise-facts"])
 
 
 def _command(name: str, exercise: Exercise) -> nodes.paragraph:

@@ -13,6 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from triton_site.pages import assets
 from triton_site.pages.folds import add_node
 
 #: The folder of the data, below the folder of ``conf.py``.
@@ -27,6 +28,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     add_node(app, TracePlayer, _open, _close)
     app.add_directive("trace", TraceDirective)
+    assets.load_where(app, "player.js", assets.is_a(TracePlayer))
     app.connect("build-finished", _copy_data)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 

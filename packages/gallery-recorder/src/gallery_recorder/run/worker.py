@@ -26,28 +26,26 @@ from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, protocol, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.protocol import Refusal, Run
+from gallery_recorder.run.protocol import Channel, Refusal, Run
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
+from gallery_recorder.run.used import Used
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.run.written import WrittenFiles, with_files
 from gallery_recorder.store import figures, format
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
 
-def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
-    """Execute the example in *workspace*; send events to the descriptor *events*.
+def main(run: Run, workspace: Workspace, channel: Channel, app: Any) -> int:
+    """Execute the example in *workspace*; send events to *channel*.
 
     *app* is the application that has read conf.py; None if this process must read it.
     """
-    os.set_inheritable(events, False)
-    stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
-    faulthandler.enable(stack)
-    faulthandler.register(signal.SIGUSR1, stack)  # the recorder asks where the example hangs
+    stack = _Stack(workspace.stack)
     below = run.folder if run.folder.is_relative_to(run.top) else run.top
     folder = workspace.copied(below, run.top)
     os.chdir(folder if folder.is_dir() else workspace.tree / run.top.name)
-    worker = Worker(run, workspace, events)
+    worker = Worker(run, workspace, channel, stack)
     try:
         if app is None:
             app = load(run.where, workspace.scratch)[0]
@@ -58,13 +56,46 @@ def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     return 0 if workspace.result.exists() else 1
 
 
+class _Clock:
+    """Python's clock as it was before the example, which may replace the function."""
+
+    seconds = staticmethod(time.perf_counter)
+
+
+class _Stack:
+    """The file *path* to which Python writes the stacks of its threads, if it crashes or hangs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = _identity(os.stat(path))
+        self._descriptor = -1
+        self.keep()
+
+    def keep(self) -> None:
+        """Open the file again if the example has closed it: its number may be another file now."""
+        try:
+            is_open = _identity(os.fstat(self._descriptor)) == self._identity
+        except OSError:
+            is_open = False
+        if not is_open:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            faulthandler.enable(self._descriptor)
+            # The recorder asks where the example hangs.
+            faulthandler.register(signal.SIGUSR1, self._descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return (status.st_dev, status.st_ino)
+
+
 class Worker:
     """One example, executed block by block; its methods are the hooks of :func:`seam.execute`."""
 
-    def __init__(self, run: Run, workspace: Workspace, events: int) -> None:
+    def __init__(self, run: Run, workspace: Workspace, channel: Channel, stack: _Stack) -> None:
         self.run = run
         self.workspace = workspace
-        self._events = events
+        self._channel = channel
+        self._stack = stack
         self._started = self._process = os.getpid()
         self.current: CodeBlock | None = None
         path = workspace.copied(run.example.path, run.top)
@@ -83,6 +114,8 @@ class Worker:
         self._error: BaseException | None = None  # raised by a block
         self._conf: dict[str, Any] = {}
         self._outputs = WrittenFiles(workspace.docs, self._pages, path, run)
+        self._used = Used(run, workspace, self.script)
+        self.output.after_code = self._used.pause
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
         self._deferred: tuple[Figure, ...] = ()  # shown by comments before the first code block
@@ -111,6 +144,7 @@ class Worker:
     def begin(self) -> None:
         """The example starts in this process, which a wrapper of conf.py may have forked."""
         self._process = os.getpid()
+        self._begun = _Clock.seconds()
         apart = self._process != self._started
         if (seed := self.run.settings.seed) is not None:
             seed_all(seed)
@@ -122,9 +156,9 @@ class Worker:
         """Write the result, and tell the recorder."""
         if self._error is None:
             self.current = None
-        made = self._recording(seconds, script_vars, file_settings)
+        made = self._recording(script_vars, file_settings)
         self.workspace.result.write_bytes(encode(made))
-        if self._error is None or self.run.example.may_fail:
+        if self._error is None or self.run.example.expected_to_fail:
             self.tell(protocol.Done())
         else:
             self.tell(self._failure(self._error, self._printed))
@@ -141,10 +175,10 @@ class Worker:
         """The current block raised *error*."""
         self._error = error
 
-    def _recording(
-        self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
-    ) -> Recording:
+    def _recording(self, script_vars: dict[str, Any], file_settings: dict[str, Any]) -> Recording:
         """The recording, after the last block."""
+        # Not sphinx-gallery's own time, whose clock the example may have replaced.
+        seconds = _Clock.seconds() - self._begun
         conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
         written, folder = self._outputs.written(), self.workspace.recording
@@ -154,9 +188,10 @@ class Worker:
         base = seam.memory_base(conf)
         # A default role that links objects makes links of those in the prose, too.
         objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
+        variables = {name: self.shown(value) for name, value in self._variables.items()}
         where = provenance.of_run(
             self.run,
-            environment={name: self.shown(value) for name, value in self._variables.items()},
+            environment=variables,
             gpu=gpus.facts() if self.run.kind == "gpu" else None,
             before=self._before,
             after=after,
@@ -181,6 +216,7 @@ class Worker:
             backreferences={n: meant for n, meant in objects.items() if format.is_code(n, meant)},
             thumbnail=thumbnail,
             files=digests,
+            inputs=self._used.inputs(variables),
         )
 
     def _gpu_state(self) -> GpuState | None:
@@ -191,7 +227,7 @@ class Worker:
     def tell(self, event: protocol.Event) -> None:
         """Send *event* to the recorder."""
         self._end_copies()
-        os.write(self._events, encode(event) + b"\n")
+        self._channel.send(event)
 
     def _end_copies(self) -> None:
         """End this process if the example forked it and it has left its block."""
@@ -216,11 +252,13 @@ class Worker:
         self._value, self._figures = {}, ""
         self.output.begin()
         self._ask("before_block", code.block.content if code else "")
-        started = time.perf_counter()
-        rst = one()
+        self._stack.keep()
+        started = _Clock.seconds()
+        with self._used.listening():
+            rst = one()
         self._end_copies()
         found = self._ask("after_block")
-        seconds = time.perf_counter() - started
+        seconds = _Clock.seconds() - started
         stdout, stderr = self._printed = self.output.take()
         self._gpu_state()
         self._outputs.look(max(number, 1))
@@ -229,6 +267,8 @@ class Worker:
             self._keep_finished()
             return rst
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
+        if error is not None and isinstance(self._error, ModuleNotFoundError):
+            error = f"ModuleNotFoundError: {self._error}"  # no frame says more
         errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
         shown = self.shown(without_colors(self.output.shown()).expandtabs())
         is_apart = self.run.settings.stderr == "apart"
