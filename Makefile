@@ -54,7 +54,7 @@ SPHINX  := $(PY) -m sphinx -c . -d build/doctrees $(if $(CI),-W --keep-going) -q
 GALLERY := $(PY) -m gallery_recorder
 TOOLS   := PATH="$(dir $(PY)):$$PATH"
 
-.PHONY: help html record new status check compare publish unpublish test quick lint test-stress \
+.PHONY: help html record traces new status check compare publish unpublish test quick lint test-stress \
   test-patches test-matrix test-peers test-engines api linkcheck bench serve clean missing committed tests
 
 help: ## list the verbs
@@ -74,15 +74,19 @@ missing: $(RECORD)
 record: $(RECORD) ## run tutorials and keep their outputs: T=02 (one), DEVICE=auto|cuda|cpu, FORCE=1
 	set -f; $(GALLERY) record --device "$$DEVICE" $(if $(FORCE),--force) -- $$T
 
+traces: $(RECORD) ## make the traces that lessons show, of kernels that have changed
+	@$(PY) -m traces.make
+
 new: ## write the skeleton of a tutorial: T=16-my-kernel
 	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
 
 status: $(RENDER) ## list current, stale and missing recordings
 	@$(GALLERY) status
 
-check: $(RENDER) ## fail if a recording of the reference GPU is missing or breaks a stated limit
+check: $(RENDER) ## fail if a recording is missing or breaks a limit, or a built page lacks a script
 	@$(GALLERY) status --check any
 	@$(PY) -m triton_site.numbers.measured
+	@test ! -e build/html/index.html || $(PY) -m triton_site.pages.loaded build/html
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
 	@$(GALLERY) compare -- "$${OLD:-build/committed/recordings}" "$$NEW"

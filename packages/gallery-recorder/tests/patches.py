@@ -31,6 +31,7 @@ SUBSET, ORPHANS, STATUS = "run/test_subset.py", "store/test_orphans.py", "store/
 TRANSPORT, SCRIPT, TEXT = "store/test_transport.py", "project/test_script.py", "run/test_text.py"
 STALE, SELECTION = "render/test_stale.py", "render/test_selection.py"
 COMPARE, GPUS, PROJECT = "store/test_compare.py", "run/test_gpus.py", "project/test_project.py"
+USED, INPUTS = "run/test_used.py", "store/test_inputs.py"
 SEEDS, RECORDER = "run/test_seeds.py", "run/test_recorder.py"
 ENVIRONMENT, PUBLISH = "run/test_environment.py", "publish/test_publish.py"
 
@@ -59,8 +60,17 @@ PATCHES = [
     Patch("store/reading.py", "if status.st_size > limit:", "if False:", "store/test_reading.py -k 'link or large'"),
     Patch("store/reading.py", "if len(unpacked) > limit:", "if False:", "store/test_reading.py"),
     # What is current, and what is said of the rest.
-    Patch("store/recording.py", '"current" if is_current(made.key, script)', '"current" if True', STATUS),
-    Patch("store/recording.py", "and not may_fail\n", "and may_fail\n", "run/test_faults.py -k after_the_last"),
+    Patch("store/recording.py", "    if why:\n", "    if False:\n", STATUS),
+    Patch("store/recording.py", 'return "current" if expected_to_fail else "failed"', 'return "current"', "run/test_faults.py -k after_the_last"),
+    Patch("store/recording.py", '        return "passed"\n', '        return "current"\n', "run/test_fidelity.py -k expected_failure_that_passes"),
+    Patch("run/recorder.py", "return own.made.key == failed.key or", "return", "run/test_fidelity.py -k kept_beside"),
+    Patch("run/used.py", "if not is_written and", "if", USED),
+    Patch("run/used.py", " and not self._was_written(path)", "", USED),
+    Patch("run/used.py", "        waiting += self._modules\n", "", USED),
+    Patch("project/inputs.py", "return None if self._is_excluded(name) else name", "return name", USED + " -k probes"),
+    Patch("project/inputs.py", "return original", "return name", USED + " -k copied"),
+    Patch("store/inputs.py", "if not self._rules.allows(name):", "if False:", INPUTS),
+    Patch("store/inputs.py", "(stale if is_asked else different)", "different", INPUTS),
     Patch("store/recording.py", "return found if is_current(found.key, script) else None", "return found", "run/test_faults.py -k over_a_good"),
     Patch("store/recording.py", "    atomic.replace_folder(staging, folder)\n    remove_failure(folder)", "    atomic.replace_folder(staging, folder)", "run/test_faults.py -k over_a_good"),
     Patch("store/status.py", 'if row.state in ("damaged", "unreadable"):', "if False:", STATUS),
@@ -88,24 +98,27 @@ PATCHES = [
     # Pages.
     Patch("render/selection.py", "not item.timed, order.get", "item.timed, order.get", SELECTION),
     Patch("render/selection.py", "key=age, reverse=True", "key=age", SELECTION),
-    Patch("render/selection.py", "not recording.is_current(self.shown.key, self.script)", "False", STALE),
+    Patch("render/selection.py", "not self.shown.is_current(self.script)", "False", STALE),
     Patch("render/selection.py", "similarity > 0.6", "similarity > 2", STALE),
     Patch("publish/publish.py", "    if built.stale:", "    if False:", STALE),
     Patch("render/replay.py", "    if block.key == code.key:\n", "    if False:\n", STALE),
     # Recording.
     Patch("run/seeds.py", "    random.seed(seed)\n", "", SEEDS),
     Patch("run/seeds.py", "                execute(module)\n                _SEEDING", "                execute(module)\n                0 and _SEEDING", SEEDS),
-    Patch("run/recorder.py", "recording.is_current(made.key, script) and made.run", "made.run", ORPHANS + " -k renamed"),
+    Patch("store/moving.py", " or not recording.is_current(made.key, script):", ":", ORPHANS + " -k renamed"),
+    Patch("store/moving.py", "    return not here.changes(made.inputs, made.provenance.kind, script).stale", "    return True", ORPHANS + " -k other_inputs"),
+    Patch("store/recording.py", 'if made.run.status == "failed" and not by_label[label].expected_to_fail:', "if False:", TRANSPORT),
+    Patch("store/recording.py", "return not (here and here.changes(", "return not (None and here.changes(", TRANSPORT),
     Patch("run/recorder.py", "if size > limit:", "if size < limit:", ORPHANS + " -k sizes"),
     Patch("run/text.py", "shown += part[len(shown) :]", "shown += part", TEXT),
     Patch("run/text.py", "key=len, reverse=True", "key=len", TEXT),
-    Patch("run/environment.py", "and not _SECRET.search(name)\n    }\n\n\ndef kept", "\n    }\n\n\ndef kept", ENVIRONMENT),
+    Patch("project/variables.py", " and not SECRET.search(name)\n    }\n", "\n    }\n", ENVIRONMENT),
     Patch("run/environment.py", 'and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}', "", ENVIRONMENT),
     Patch("run/failure.py", "text = shown(failure.for_readers())", "text = failure.for_author('')", "run/test_faults.py -k 'finished and exits or finished and crash or finished and floods or finished and hangs'"),
     Patch("run/failure.py", "blocks[one.number - 1] = one.block", "pass", "run/test_faults.py -k 'finished and exits'"),
     Patch("run/process.py", "sys.path.remove(''); ", "", "run/test_process.py -k apart"),
     Patch("run/process.py", "stdin=subprocess.DEVNULL,", "stdin=None,", "run/test_process.py -k apart"),
-    Patch("run/recorder.py", "if failed and not example.may_fail:", "if failed:", "render/test_host.py -k crash"),
+    Patch("run/recorder.py", "if failed and not example.expected_to_fail:", "if failed:", "render/test_host.py -k crash"),
     Patch("run/protocol.py", "if self.line and self.is_exact else", "if self.line else", "render/test_host.py -k crash"),
     Patch("store/status.py", "for example in project.examples}", "for example in project.executed}", ORPHANS + " -k no_orphan"),
     # Versions.

@@ -5,6 +5,7 @@ import atexit
 import dataclasses
 import gc
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -19,13 +20,16 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
 from gallery_recorder.publish import publish
-from gallery_recorder.store import compare, lock, recording, status, transport
+from gallery_recorder.store import compare, lock, moving, recording, status, transport
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.lock import folders_locked
 from gallery_recorder.temporary import TemporaryFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return 0 if done, 1 if an example or a check failed, 2 for wrong usage."""
+    if arguments is None and sys.getfilesystemencoding() != "utf-8":
+        _start_again_in_utf8()
     console.make_lasting()
     gc.disable()  # imports create many objects to scan, and a command leaves few to collect
     atexit.register(gc.freeze)  # so that the end does not scan them either
@@ -42,10 +46,28 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
+#: Without this folder in the path: no import finds an example called random.py.
+_AGAIN = "import sys; sys.path.remove(''); from gallery_recorder import __main__; __main__.again()"
+
+
+def _start_again_in_utf8() -> None:
+    """Replace this process by one in which names of files are UTF-8, whatever the locale.
+
+    In the locale C, ``PYTHONUTF8=0`` makes them ASCII: JSON could not hold a folder called ü.
+    """
+    os.execv(sys.executable, [sys.executable, "-X", "utf8", "-c", _AGAIN, *sys.argv[1:]])
+
+
+def again() -> None:
+    """The command line, in UTF-8."""
+    sys.exit(main())
+
+
 def _record(options: argparse.Namespace) -> int:
     if importlib.util.find_spec("fcntl") is None:
         return _complain("`record` needs Linux or macOS; other commands and builds do not", 1)
     from gallery_recorder.run import recorder
+    from gallery_recorder.run.executors import threads_of_a_job
     from gallery_recorder.run.process import Client
     from gallery_recorder.run.progress import Progress, report
 
@@ -53,7 +75,10 @@ def _record(options: argparse.Namespace) -> int:
         return _complain("--address requires --engine ray", 2)
     names = [field.name for field in dataclasses.fields(recorder.Options)]
     chosen = recorder.Options(**{name: getattr(options, name) for name in names})
-    with Client(_where(options)) as server:
+    threads = None
+    if options.engine == "local":
+        threads = threads_of_a_job(options.device, options.jobs)
+    with Client(_where(options), threads=threads) as server:
         plan = _noted(server.project)
         if plan.missing:
             print(f"Not installed here, though in conf.py's extensions: {', '.join(plan.missing)}")
@@ -67,7 +92,10 @@ def _status(options: argparse.Namespace) -> int:
     for root in [options.recordings] if options.recordings else plan.settings.roots:
         lock.remove_leftovers(root)
     rows = status.rows(plan, options.recordings)
-    status.show(rows, options.only, options.sizes)
+    if options.why:
+        status.show_why(rows, options.only)
+    else:
+        status.show(rows, options.only, options.sizes)
     preferred = plan.settings.reference if options.check == "reference" else None
     lacking = status.lacking(rows, preferred) if options.check else None
     return _complain(lacking, 1) if lacking else 0
@@ -89,6 +117,17 @@ def _prune(options: argparse.Namespace) -> int:
     return 0
 
 
+def _move(options: argparse.Namespace) -> int:
+    plan = reader.read(_where(options))
+    roots = [options.recordings] if options.recordings else plan.settings.roots
+    example, *others = galleries.select(plan, [options.new])
+    if others:
+        return _complain(f"{options.new}: is the name of several examples; add the gallery's", 2)
+    for at in moving.move_all(plan, roots, options.old, example.load()):
+        print(console.visible(f"{at.place}: {at.folder}"))
+    return 0
+
+
 def _compare(options: argparse.Namespace) -> int:
     print(compare.compare(options.old, options.new))
     return 0
@@ -100,7 +139,7 @@ def _transport(options: argparse.Namespace) -> int:
         plan = reader.read(_where(options))
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
-        more["is_current"] = recording.current_among(plan.examples)
+        more["is_current"] = recording.current_among(plan.examples, Here.of(plan))
     lock.remove_leftovers(root)
     try:
         if options.verb == "push":
@@ -139,7 +178,9 @@ def _where(options: argparse.Namespace) -> Where:
 
 def _noted(plan: Project) -> Project:
     if not plan.executed:
-        print(f"No example is executed: {galleries.EXECUTED}.")
+        print(f"No example is executed: {plan.unexecuted}.")
+    for note in plan.notes:
+        _complain(note, 0)
     return plan
 
 
@@ -220,6 +261,8 @@ def parser() -> argparse.ArgumentParser:
     listing.set_defaults(command=_status)
     _add(listing, *_PROJECT)
     listing.add_argument("--only", choices=status.STATES, help="list only examples in this state")
+    text = "say in a line why an example is not current, or what is different on this machine"
+    listing.add_argument("--why", action="store_true", help=text)
     listing.add_argument("--sizes", action="store_true", help="show the size of each recording")
     listing.add_argument(
         "--check",
@@ -234,6 +277,18 @@ def parser() -> argparse.ArgumentParser:
     prune.add_argument("--yes", action="store_true", help="do not ask")
     prune.set_defaults(command=_prune)
     _add(prune, *_PROJECT)
+
+    move = verbs.add_parser(
+        "move",
+        help="give the recordings of a renamed example its new name",
+        description="Give the recordings of a renamed example its new name, on all devices. "
+        "Nothing is executed. `status` proposes this where the code and inputs are the same.",
+    )
+    text = "the old name, or GALLERY/NAME; no example may have it any longer"
+    move.add_argument("old", metavar="OLD", help=text)
+    move.add_argument("new", metavar="NEW", help="the example's new name")
+    move.set_defaults(command=_move)
+    _add(move, *_PROJECT)
 
     comparing = verbs.add_parser("compare", help="compare all outputs of recordings")
     text = "a recording, or a folder of recordings"

@@ -45,6 +45,7 @@ LoggingTee: Any = getattr(gen_rst, "_LoggingTee", object)
 _NAMES: list[tuple[Any, str, str, str]] = [
     (gen_gallery, "get_subsections", "srcdir examples_dir gallery_conf check_for_header", "read"),
     (gen_gallery, "_expected_failing_examples", "gallery_conf", "read"),
+    (gen_gallery, "DEFAULT_GALLERY_CONF", "", "read"),
     (gen_gallery, "_import_matplotlib", "", "replace"),
     (gen_gallery, "_has_pypandoc", "", "replace"),
     (gen_gallery, "generate_gallery_rst", "app", "render"),
@@ -160,6 +161,11 @@ def galleries(app: Sphinx) -> list[tuple[Path, str]]:
         (Path(os.path.normpath(Path(app.srcdir, folder))), posixpath.normpath(pages))
         for folder, pages in zip(*both, strict=False)
     ]
+
+
+def default(name: str) -> Any:
+    """The default of sphinx-gallery's setting *name*."""
+    return gen_gallery.DEFAULT_GALLERY_CONF[name]
 
 
 def split(path: Path) -> tuple[dict[str, Any], list[Block], Any]:

@@ -101,3 +101,75 @@ def test_record_takes_the_options_of_a_build(tmp_path):
     assert recorded("-t", "quick", "three") == first | {"recordings/cpu/quick/examples/three"}
     wrong = processes.run([processes.sys.executable, *record, "-D", "nothing"], cwd=tmp_path)
     assert (wrong.returncode, "must be SETTING=VALUE" in wrong.stderr) == (2, True)
+
+
+WRITES = """
+from pathlib import Path
+
+def writes(block, block_vars, gallery_conf):
+    if "draw" not in block[1]:
+        return ""
+    source = Path(gallery_conf["src_dir"])
+    for name in ("_static/widget.js", "extra/a.json", "_static/own.css"):
+        path = source / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("recorded")
+    return "\\n.. raw:: html\\n\\n    <script src='../_static/widget.js'></script>\\n"
+"""
+
+
+def test_files_that_scrapers_write_for_the_site_reach_it_and_replace_none_of_its_own(tmp_path):
+    more = """
+    import sys
+    from pathlib import Path
+    sys.path.insert(0, str(Path(__file__).parent))
+    html_static_path = ["_static"]
+    html_extra_path = ["extra"]
+    """
+    gallery = Gallery(tmp_path, '"image_scrapers": ("writing.writes",),', more)
+    (gallery.conf / "writing.py").write_text(WRITES)
+    for folder in ("_static", "extra"):
+        (gallery.source / folder).mkdir()
+    (gallery.source / "_static/own.css").write_text("own")
+    script = gallery.write("a", "print('draw')")
+    gallery.record_all()
+    html = tmp_path / "html"
+
+    def built():
+        done = processes.sphinx(tmp_path, "-b", "html", gallery.source, html)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    said = built()
+    assert (html / "_static/widget.js").read_text() == "recorded"
+    assert (html / "a.json").read_text() == "recorded"
+    assert (html / "_static/own.css").read_text() == "own"
+    assert "own.css" in said
+    assert [path.name for path in (gallery.source / "_static").iterdir()] == ["own.css"]
+    script.write_text(script.read_text().replace("draw", "nothing"))
+    gallery.record_all()
+    built()
+    assert not (html / "_static/widget.js").exists()
+    assert not (html / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "status"),
+    [("", 2), ('"only_warn_on_example_error": True,', 0), ('"abort_on_example_error": True,', 2)],
+)
+def test_a_build_ends_as_sphinx_gallery_says_when_an_example_begins_to_fail(
+    tmp_path, setting, status
+):
+    gallery = Gallery(tmp_path, setting)
+    (tmp_path / "doc" / "index.rst").write_text(INDEX)
+    script = gallery.write("a", "print('good')")
+    gallery.record_all()
+    script.write_text(script.read_text() + "\n1 / 0\n")
+    assert gallery.record()["a"].status == "failed"
+    for _ in range(2):
+        done = build(gallery)
+        assert done.returncode == status
+        assert "failed" in done.stderr
+        assert "ZeroDivisionError" in done.stderr
+    done = build(gallery, "-D", "gallery_unrecorded=stale")
+    assert (done.returncode, "failed when it was recorded" in done.stderr) == (0, True)

@@ -9,6 +9,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from gallery_recorder.testing import processes, small_gallery
+from gallery_recorder.testing.projects import Gallery
 
 NAMES = ("01-first", "02-second", "03-third")
 API = """
@@ -187,3 +188,38 @@ def test_where_menus_show_titles_alone_a_section_does_not_write_all_pages(galler
     build(gallery)
     assert other.stat().st_mtime_ns == before
     assert shown(gallery) == cold(gallery)
+
+
+def test_a_removed_page_takes_no_page_with_it_whose_name_begins_as_its_own(tmp_path):
+    options = '"write_computation_times": False,'
+    gallery = Gallery(tmp_path, options, more="gallery_unrecorded = 'no-output'")
+    text = "Title\n=====\n\n.. toctree::\n   :glob:\n\n   notes/*\n   auto_examples/index\n"
+    (gallery.source / "index.rst").write_text(text)
+    notes = gallery.source / "notes"
+    notes.mkdir()
+    for name in ("v1", "v1.1", "recordings-v1"):
+        (notes / f"{name}.rst").write_text("Note\n====\n")
+    for name in ("plot_v1", "plot_v1.2", "recordings-of-birds"):
+        gallery.write(name, "print(1)")
+
+    def built() -> set[str]:
+        words = ("-W", "-b", "html", gallery.source, tmp_path / "html")
+        done = processes.sphinx(tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        found = tmp_path.glob("html/**/*.*")
+        return {path.relative_to(tmp_path / "html").as_posix() for path in found}
+
+    before = built()
+    (notes / "v1.rst").unlink()
+    (gallery.examples / "plot_v1.py").unlink()
+    gone = before - built()
+    pages = {path for path in gone if not path.startswith(("_downloads", "_images"))}
+    assert pages == {
+        "notes/v1.html",
+        "_sources/notes/v1.rst.txt",
+        "auto_examples/plot_v1.html",
+        "_sources/auto_examples/plot_v1.rst.txt",
+    }
+    left = {path.name for path in (gallery.source / "auto_examples").iterdir()}
+    assert "plot_v1.2.py" in left
+    assert not left & {"plot_v1.rst", "plot_v1.py", "plot_v1.ipynb", "plot_v1.zip"}

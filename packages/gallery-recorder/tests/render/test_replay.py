@@ -1,6 +1,7 @@
 """Rendering recordings: pages, provenance, downloads, refusals."""
 
 import io
+import json
 import re
 import subprocess
 import zipfile
@@ -349,3 +350,20 @@ def test_damaged_recordings_that_no_page_shows_are_left_out_with_a_warning(tmp_p
         assert re.search("is not valid JSON|Expected `object`", told)
     assert "Traceback" not in result.stderr
     assert "NVIDIA H200" in page(root, "recordings")
+
+
+def test_notebooks_are_plain_if_conf_py_says_so_and_doctrees_hold_none(tmp_path):
+    root = small_gallery.make_gallery(tmp_path / "g")
+    for name in ("01-first", "02-second"):
+        small_gallery.make_recording(root, name)
+    for setting, has_outputs in (("outputs", True), ("plain", False)):
+        done = processes.build(root, "-W", "-D", f"gallery_notebooks={setting}")
+        assert done.returncode == 0, done.stderr
+        (path,) = root.glob("build/html/_downloads/*/01-first.ipynb")
+        cells = json.loads(path.read_text())["cells"]
+        assert any(cell.get("outputs") for cell in cells) is has_outputs
+        assert not any("gallery_line" in cell["metadata"] for cell in cells)
+        (archive,) = root.glob("build/html/_downloads/*/*_jupyter.zip")
+        with zipfile.ZipFile(archive) as opened:
+            assert opened.read("01-first.ipynb") == path.read_bytes()
+        assert not [*root.glob("build/doctrees/**/*.ipynb"), *root.glob("build/doctrees/**/*.zip")]

@@ -13,7 +13,7 @@ from gallery_recorder.store.recording import Location
 def seen(device: str, variant: str | None, recorded: str, key: str = "k", timed: bool = True):
     place = "/".join(filter(None, (device, variant)))
     location = SimpleNamespace(device=device, variant=variant, place=place)
-    return SimpleNamespace(location=location, recorded=recorded, key=key, timed=timed, failed=False)
+    return ListedRecording("", location, "", key, device, recorded, timed)
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def test_a_recording_can_be_read_in_a_terminal_and_as_a_notebook(tmp_path):
     nbformat.validate(notebook)
     assert "printed" in notebook.cells[-1].outputs[0].text
     path.write_text(path.read_text().replace("1,2", "3,4"))
-    assert "of older code" in room.run("show", "01").stdout
-    assert "of older code" in room.run("export", "01").stderr
+    assert "1 of 2 code blocks has changed" in room.run("show", "01").stdout
+    assert "1 of 2 code blocks has changed" in room.run("export", "01").stderr

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gallery_recorder.render import markup
-from gallery_recorder.store import recording
+from gallery_recorder.store import recording, status
 from gallery_recorder.testing.projects import Gallery
 
 OPTIONS = """
@@ -223,13 +223,64 @@ def test_the_source_is_as_it_was(gallery):
     assert {path.name for path in gallery.root.iterdir()} == {"doc", "examples", "recordings"}
 
 
-def test_a_failure_that_is_only_warned_about_is_recorded(tmp_path):
-    gallery = Gallery(tmp_path, '"only_warn_on_example_error": True,')
-    gallery.write("a", "1 / 0")
-    (outcome,) = gallery.record().values()
-    assert outcome.status == "recorded"
-    assert outcome.warnings[0].startswith("failed as expected (expected_failing_examples or")
+FAILS = """
+import os
+
+if "SERVICE" not in os.environ:
+    raise RuntimeError("the service is away")
+print("the service answered")
+"""
+ONLY_WARNS = '"only_warn_on_example_error": True,'
+
+
+def states(gallery):
+    return [row.state for row in status.rows(gallery.project())]
+
+
+def test_a_failure_that_is_only_warned_about_is_recorded_and_tried_again(tmp_path, monkeypatch):
+    gallery = Gallery(tmp_path, ONLY_WARNS)
+    gallery.write("a", FAILS)
+    assert gallery.record()["a"].status == "failed"
     assert gallery.load("a").run.status == "failed"
+    assert states(gallery) == ["failed"]
+    monkeypatch.setenv("SERVICE", "1")
+    assert gallery.record()["a"].status == "recorded"
+    assert states(gallery) == ["current"]
+
+
+@pytest.mark.parametrize("options", ["", ONLY_WARNS])
+def test_a_failure_of_the_same_code_is_kept_beside_the_run_that_passed(
+    tmp_path, monkeypatch, options
+):
+    gallery = Gallery(tmp_path, options)
+    gallery.write("a", FAILS)
+    monkeypatch.setenv("SERVICE", "1")
+    gallery.record_all()
+    monkeypatch.delenv("SERVICE")
+    assert gallery.record(force=True)["a"].status == "failed"
+    assert gallery.load("a").blocks[1].stdout == "the service answered\n"
+    (row,) = status.rows(gallery.project())
+    assert row.state == "failed"
+    assert "RuntimeError" in row.text
+    monkeypatch.setenv("SERVICE", "1")
+    assert gallery.record()["a"].status == "recorded"
+    assert states(gallery) == ["current"]
+
+
+def test_an_expected_failure_that_passes_is_told_before_a_build_fails(tmp_path, monkeypatch):
+    gallery = Gallery(tmp_path, '"expected_failing_examples": ["../examples/a.py"],')
+    gallery.write("a", FAILS)
+    assert gallery.record()["a"].status == "recorded"
+    assert states(gallery) == ["current"]
+    monkeypatch.setenv("SERVICE", "1")
+    for force in (True, False):  # not executed again, but told again
+        outcome = gallery.record(force=force)["a"]
+        assert outcome.status == "failed"
+        assert "expected_failing_examples" in outcome.text
+    assert gallery.load("a").run.status == "passed"
+    rows = status.rows(gallery.project())
+    assert [row.state for row in rows] == ["passed"]
+    assert "expected_failing_examples" in status.lacking(rows, None)
 
 
 PROBES = '''

@@ -14,7 +14,7 @@ import pytest
 from gallery_recorder.run import executors, gpus, process, provenance
 from gallery_recorder.run.gpus import DeviceError
 from gallery_recorder.run.protocol import ExampleFailedError, Failure
-from gallery_recorder.testing.projects import Room, printed
+from gallery_recorder.testing.projects import Gallery, Room, printed
 from gallery_recorder.testing.waiting import wait_for
 
 #: An example that waits for the file ``go`` in the room's folder.
@@ -219,3 +219,46 @@ def test_a_gpu_is_not_shared_between_recorders(room, used):
     holds.wait()
     room.record(device="cuda", out=out, plan=plan)
     assert used[0][1] > free_since[0]
+
+
+THREADS = """
+import os
+print(os.environ.get("OMP_NUM_THREADS"))
+"""
+
+
+def test_all_jobs_together_have_a_thread_for_each_core_unless_the_project_sets_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(executors, "_cores", lambda: 8)
+    gallery = Gallery(tmp_path)
+    gallery.write("a", THREADS)
+    for jobs, threads in ((None, "1"), (2, "4"), (1, "8"), (99, "1")):
+        gallery.record(force=True, jobs=jobs)
+        made = gallery.load("a")
+        assert made.blocks[1].stdout == f"{threads}\n"
+        assert made.provenance.environment["OMP_NUM_THREADS"] == threads
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    gallery.record(force=True)
+    assert gallery.load("a").blocks[1].stdout == "3\n"
+    conf = gallery.conf / "conf.py"
+    conf.write_text(
+        f"{conf.read_text()}\ngallery_environment = {{'cpu': {{'OMP_NUM_THREADS': '5'}}}}"
+    )
+    gallery.record(force=True)
+    assert gallery.load("a").blocks[1].stdout == "5\n"
+
+
+def test_an_example_that_must_run_alone_runs_after_the_others(tmp_path):
+    gallery = Gallery(tmp_path)
+    for name in ("a", "b", "c"):
+        comment = "# sphinx_gallery_parallel = False" if name == "a" else ""
+        gallery.write(name, f"{comment}\nimport time\ntime.sleep(0.3)")
+    out = io.StringIO()
+    gallery.record(jobs=3, out=out)
+    lines = [
+        line for line in out.getvalue().splitlines() if ": started" in line or "recorded in" in line
+    ]
+    assert [line.partition(":")[0] for line in lines[-2:]] == ["a", "a"]
+    assert lines[-2].endswith("started")

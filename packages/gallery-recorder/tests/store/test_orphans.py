@@ -3,9 +3,10 @@
 import shutil
 import sys
 
+import msgspec
 import pytest
 
-from gallery_recorder.store import transport
+from gallery_recorder.store import format, recording, status, transport
 from gallery_recorder.testing import processes
 from gallery_recorder.testing.projects import Gallery, Room
 
@@ -98,3 +99,54 @@ def test_another_script_of_the_same_code_takes_nothing(tmp_path):
     shutil.copy(path, path.with_name("plot_new.py"))
     assert gallery.record()["plot_new"].status == "recorded"
     assert gallery.load("plot_old").name == "plot_old"
+
+
+def renamed(root, device="NVIDIA H200"):
+    """A room whose example was recorded on another *device*, and then renamed."""
+    room = Room(root)
+    old = room.write("01-old", DRAWS)
+    room.record()
+    folder = room.recordings / "nvidia-h200/tutorials/01-old"
+    folder.parent.mkdir(parents=True)
+    shutil.move(room.recorded / "01-old", folder)
+    made = recording.load(folder)
+    provenance = msgspec.structs.replace(made.provenance, device=device, kind="gpu")
+    made = msgspec.structs.replace(made, provenance=provenance)
+    (folder / "recording.json").write_bytes(format.encode(made))
+    old.rename(old.with_name("01-new.py"))
+    return room, folder
+
+
+def test_a_recording_of_other_hardware_is_taken_over_and_nothing_is_executed(tmp_path):
+    room, folder = renamed(tmp_path)
+    assert room.record(missing=True)["01-new"].status == "current"
+    assert not folder.exists()
+    (row,) = status.rows(room.project(), room.recordings)
+    assert (row.name, row.place, row.state) == ("01-new", "nvidia-h200", "current")
+    assert [*row.made.files] == ["images/sphx_glr_01-new_001.svg"]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_move_gives_a_recording_the_new_name_also_after_a_move_by_hand(tmp_path, by_hand):
+    room, folder = renamed(tmp_path)
+    proposed = [row.why for row in status.rows(room.project(), room.recordings)]
+    assert any("move tutorials/01-old tutorials/01-new" in why for why in proposed)
+    if by_hand:
+        folder.rename(folder.with_name("01-new"))
+    done = room.run("move", "01-old", "01-new")
+    assert done.returncode == 0, done.stderr
+    (row,) = status.rows(room.project(), room.recordings)
+    assert (row.name, row.state) == ("01-new", "current")
+    assert room.run("move", "01-old", "01-new").returncode == 1
+    assert "is an example" in room.run("move", "01-new", "01-new").stderr
+
+
+def test_a_recording_of_other_inputs_is_not_proposed(tmp_path):
+    room, folder = renamed(tmp_path)
+    made = recording.load(folder)
+    inputs = format.Inputs(files={"tutorials/gone.csv": "0" * 64})
+    made = msgspec.structs.replace(made, inputs=inputs)
+    (folder / "recording.json").write_bytes(format.encode(made))
+    assert not any("move" in row.why for row in status.rows(room.project(), room.recordings))
+    assert room.record(missing=True)["01-new"].status == "recorded"
+    assert folder.exists()

@@ -15,8 +15,9 @@ import pytest
 
 from gallery_recorder.project.script import load_script
 from gallery_recorder.run import process
-from gallery_recorder.store import atomic, lock, recording, transport
+from gallery_recorder.store import atomic, format, lock, recording, transport
 from gallery_recorder.store.format import date_of
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.recording import LaterFailure, RecordingError
 from gallery_recorder.store.transport import AbsentError, TransportError
 from gallery_recorder.testing.projects import Room, printed
@@ -250,6 +251,35 @@ def test_a_recording_of_the_current_code_stays_whatever_the_dates(tmp_path):
     # The other way round, the older one comes.
     transport.pull(str(here.recordings), there.recordings, there.root, is_current)
     assert there.load("01-a").blocks[-1].stdout == "current\n"
+
+
+@pytest.mark.parametrize("is_worse", ["failed", "other inputs"])
+def test_a_newer_failure_or_one_of_other_inputs_does_not_replace_what_is_current(
+    tmp_path, is_worse
+):
+    here, there = repository(tmp_path / "here", "01-a"), repository(tmp_path / "there", "01-a")
+    script = here.write("01-a", "x = 1")
+    (here.examples / "a.csv").write_text("1\n")
+    keys = [block.key for block in load_script(script).code]
+    for room in (here, there):
+        (staging := room.root / "staging").mkdir()
+        made = printed(staging, "01-a", keys, f"{room.root.name}\n")
+        recording.save(made, staging, room.recorded / "01-a")
+    dated(there, "01-a", "2026-03-02T03:04:05Z")
+    folder = there.recorded / "01-a"
+    made = recording.load(folder)
+    if is_worse == "failed":
+        last = msgspec.structs.replace(made.blocks[-1], passed=False, exception="raised")
+        run = msgspec.structs.replace(made.run, status="failed")
+        made = msgspec.structs.replace(made, run=run, blocks=(*made.blocks[:-1], last))
+    else:
+        inputs = format.Inputs(files={"tutorials/a.csv": "0" * 64})
+        made = msgspec.structs.replace(made, inputs=inputs)
+    (folder / "recording.json").write_bytes(format.encode(made))
+    project = here.project()
+    is_current = recording.current_among(project.examples, Here.of(project))
+    transport.pull(str(there.recordings), here.recordings, here.root, is_current)
+    assert here.load("01-a").blocks[-1].stdout == "here\n"
 
 
 def test_a_date_in_the_future_neither_comes_nor_keeps_others_away(tmp_path):

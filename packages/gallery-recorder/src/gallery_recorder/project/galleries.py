@@ -11,13 +11,11 @@ import msgspec
 
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import commands
+from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.script import Script, ScriptError, load_script
 from gallery_recorder.project.settings import Settings
 
 _Value = TypeVar("_Value")
-
-#: The remedy for an example that sphinx-gallery does not execute.
-EXECUTED = "filename_pattern and plot_gallery in conf.py select the examples that are executed"
 
 #: Usual places of conf.py below the working directory, and of the sources below conf.py's folder.
 _PLACES = (".", "doc", "docs", "doc/source", "docs/source", "source")
@@ -37,7 +35,8 @@ class Example(msgspec.Struct, frozen=True):
         name: the example's path below the gallery, without suffix.
         pages: the folder of its page, below the documentation's source folder.
         executed: whether sphinx-gallery executes it.
-        may_fail: whether conf.py expects it to fail, or only warns about failures.
+        expected_to_fail: whether ``expected_failing_examples`` in conf.py names it.
+        failure_only_warns: whether a build goes on if it fails (``only_warn_on_example_error``).
     """
 
     path: Path
@@ -45,7 +44,8 @@ class Example(msgspec.Struct, frozen=True):
     name: str
     pages: str
     executed: bool
-    may_fail: bool
+    expected_to_fail: bool
+    failure_only_warns: bool = False
 
     @property
     def label(self) -> str:
@@ -58,9 +58,9 @@ class Example(msgspec.Struct, frozen=True):
         return f"{self.label}{self.path.suffix}"
 
     def load(self) -> Script:
-        """Load its script; ScriptError also for invalid Python in an example that may not fail."""
+        """Load its script; ScriptError also for invalid Python, unless a build goes on after it."""
         script = load_script(self.path, self.source)
-        if script.broken and not self.may_fail:
+        if script.broken and not (self.expected_to_fail or self.failure_only_warns):
             raise ScriptError(script.broken)
         return replace(script, gallery=self.gallery, name=self.name)
 
@@ -79,12 +79,24 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class Project(msgspec.Struct, frozen=True):
-    """The examples and settings of a conf.py; ``missing`` extensions are not installed here."""
+    """The examples and settings of a conf.py.
+
+    Attributes:
+        missing: the extensions that are not installed here.
+        inputs: which files are inputs of recordings.
+        notes: messages about conf.py.
+        unexecuted: why sphinx-gallery executes no other examples.
+        changing_outputs: the settings of sphinx-gallery that change outputs, as texts.
+    """
 
     where: Where
     examples: tuple[Example, ...]
     settings: Settings
     missing: tuple[str, ...] = ()
+    inputs: InputRules = InputRules()
+    changing_outputs: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    unexecuted: str = ""
 
     @property
     def executed(self) -> list[Example]:
@@ -122,7 +134,7 @@ def select(project: Project, names: Sequence[str]) -> list[Example]:
             raise ScriptError(f"no example has the name {name!r}; {listing}.")
         chosen.update(example.path for example in found)
         if not any(example.executed for example in found):
-            raise ScriptError(f"{name} is not executed: {EXECUTED}.")
+            raise ScriptError(f"{name} is not executed: {project.unexecuted}.")
     return [example for example in project.executed if example.path in chosen or not names]
 
 

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import msgspec
 from packaging.version import Version
 
+from gallery_recorder import seam
 from gallery_recorder.project.script import Script, ScriptError
+from gallery_recorder.project.settings import plain
+
+#: sphinx-gallery's setting of a script that must not run beside others.
+_PARALLEL = "parallel"
+
+#: The setting of a block for the methods that show its last expression.
+CAPTURE = "capture_repr_block"
 
 _NEED = re.compile(
     r"compute_capability\s*>=\s*(\d+\.\d+)|memory\s*>=\s*(\d+)\s*GB"
@@ -57,6 +65,20 @@ def launcher_of(script: Script, default: tuple[str, ...]) -> tuple[str, ...]:
         ) from error
 
 
+def captured(script: Script, default: str) -> tuple[str, ...]:
+    """For each code block of *script*, the methods that show its last expression, as a text.
+
+    *default* is the text of sphinx-gallery's setting ``capture_repr``.
+    """
+    if "capture_repr" in script.settings:
+        default = plain(script.settings["capture_repr"])
+    found = []
+    for code in script.code:
+        own = seam.settings_in(code.block.content)
+        found.append(plain(own[CAPTURE]) if CAPTURE in own else default)
+    return tuple(found)
+
+
 def needs_of(script: Script) -> list[str]:
     """The needs of *script*; empty if it runs anywhere. ScriptError if they are invalid."""
     parts = str(script.settings.get("needs", "")).split(",")
@@ -68,6 +90,11 @@ def needs_of(script: Script) -> list[str]:
                 '# sphinx_gallery_needs = "gpus>=2, compute_capability>=9.0, memory>=40GB"'
             )
     return found
+
+
+def runs_beside_others(script: Script) -> bool:
+    """Whether *script* may be executed at the same time as others (``sphinx_gallery_parallel``)."""
+    return script.settings.get(_PARALLEL, True) is not False
 
 
 def gpus_of(script: Script) -> int:

@@ -14,8 +14,10 @@ from sphinx.errors import ExtensionError, SphinxError
 from sphinx.util.docutils import docutils_namespace
 
 from gallery_recorder import seam
-from gallery_recorder.project import settings
+from gallery_recorder.project import inputs, settings
 from gallery_recorder.project.galleries import Example, Project, ProjectError, Where
+from gallery_recorder.project.inputs import InputRules
+from gallery_recorder.project.settings import Settings
 from gallery_recorder.temporary import TemporaryFolder
 
 _EXTENSION = "sphinx_gallery.gen_gallery"
@@ -109,12 +111,48 @@ def examples_of(app: Any) -> list[Example]:
                     name=_name(path, root),
                     pages=Path(os.path.normpath(Path(pages, section))).as_posix(),
                     executed=path.suffix == ".py" and seam.is_executed(path, conf),
-                    may_fail=conf["only_warn_on_example_error"]
-                    or seam.is_expected_to_fail(path, conf),
+                    expected_to_fail=seam.is_expected_to_fail(path, conf),
+                    failure_only_warns=bool(conf["only_warn_on_example_error"]),
                 )
                 for path in seam.scripts_in(root / section, conf)
             ]
     return found
+
+
+def _unexecuted(config: Any) -> str:
+    """Why sphinx-gallery executes no more examples than it does."""
+    conf = config.sphinx_gallery_conf
+    if not conf["plot_gallery"]:
+        return "plot_gallery is False in conf.py"
+    pattern = conf["filename_pattern"]
+    return f"filename_pattern in conf.py is {pattern!r}; its path does not match"
+
+
+def input_rules(app: Any, said: Settings, base: Path) -> InputRules:
+    """Which files of the project can be inputs; *base* is the folder of conf.py."""
+    copies = {
+        inputs.relative(copy, base): inputs.relative(source, base)
+        for copy, source in said.sources.items()
+    }
+    folders = [inputs.relative(root, base) for root, _ in seam.galleries(app)]
+    folders += copies.values()
+    named: list[str] = []
+    patterns: list[str] = []
+    for entry in said.inputs:
+        is_folder = (base / entry).is_dir()
+        (named if is_folder else patterns).append(inputs.relative(entry, base))
+    never = {"conf", *app.config.extensions}
+    for name in (*said.probes, *said.filters):
+        parts = name.split(".")
+        never |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return InputRules(
+        base=base,
+        folders=tuple(dict.fromkeys([*folders, *named])),
+        named=tuple(named),
+        copies=copies,
+        patterns=tuple(patterns),
+        never=tuple(sorted(never)),
+    )
 
 
 def unique_names(folders: Sequence[Path]) -> list[str]:
@@ -142,7 +180,18 @@ def load(where: Where, scratch: Path) -> tuple[Any, Project]:
         with seam.only_reading():
             app: Any = _read_app(where, scratch)
             said = settings.read(app.config, where.conf or Path.cwd())
-            return app, Project(where, tuple(examples_of(app)), said, tuple(app.missing))
+            base = where.conf or Path(os.path.commonpath(where.folders or [Path.cwd()]))
+            project = Project(
+                where=where,
+                examples=tuple(examples_of(app)),
+                settings=said,
+                missing=tuple(app.missing),
+                inputs=input_rules(app, said, base),
+                notes=tuple(settings.misspelt(app.config)),
+                unexecuted=_unexecuted(app.config),
+                changing_outputs=settings.changing_outputs(app.config.sphinx_gallery_conf),
+            )
+            return app, project
     except (Exception, SystemExit) as error:
         raise ProjectError(_reason(error, where)) from error
 
@@ -171,6 +220,9 @@ def _reason(error: BaseException, where: Where) -> str:
     if not lines:
         place = where.conf or ", ".join(map(str, where.folders))
         return f"{place}: cannot be read: {error}"
+    if isinstance(raised, ModuleNotFoundError):
+        needed = f"{conf}:{lines[-1]}: imports {raised.name}, which is not installed"
+        return f"{needed}; install it, or let conf.py do without it (try: … except ImportError)"
     text = "".join(traceback.format_exception(type(raised), raised, trace))
     cause = f"{conf}:{lines[-1]}: raised {type(raised).__name__}: {raised}\n{text}"
     if isinstance(raised, OSError):

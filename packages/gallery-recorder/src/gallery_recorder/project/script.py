@@ -74,9 +74,13 @@ class Script:
         return tuple(found)
 
     @cached_property
+    def reads_docstrings(self) -> bool:
+        """Whether the code may read docstrings, which then count as code."""
+        return any(_reads_docstrings(b.content) for b in self.blocks if b.type == "code")
+
+    @cached_property
     def _own_code(self) -> tuple[CodeBlock, ...]:
         blocks = [(i, block) for i, block in enumerate(self.blocks) if block.type == "code"]
-        keep_docstrings = any(_reads_docstrings(block.content) for _, block in blocks)
         found = []
         for index, block in blocks:
             line, key = block.lineno, _digest(block.content)
@@ -85,7 +89,7 @@ class Script:
                 if not tree.body:
                     continue
                 line += tree.body[0].lineno - 1
-                key = _digest(_canonical(tree, keep_docstrings))
+                key = _digest(_canonical(tree, self.reads_docstrings))
             found.append(CodeBlock(index, block, line, key))
         return tuple(found)
 
@@ -132,6 +136,22 @@ def load_script(path: Path, source: str | None = None) -> Script:
         remedy = "Begin the file with a docstring whose first line is the title"
         raise ScriptError(f"{source}: has no title. {remedy}.") from error
     return Script(path, source, tuple(blocks), settings, title, broken)
+
+
+def module_key(content: bytes, keep_docstrings: bool) -> str:
+    """SHA-256 of a module's syntax tree; of its text if it is not valid Python.
+
+    Docstrings count with *keep_docstrings*, or if the module itself reads docstrings.
+    """
+    text = content.decode(errors="replace").replace("\r\n", "\n")
+    keep = keep_docstrings or _reads_docstrings(text)
+    try:
+        tree = ast.parse(content)
+        if not keep and ast.get_docstring(tree, False) is not None:
+            tree.body = tree.body[1:]
+        return _digest(_canonical(tree, keep))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _digest(text)
 
 
 def key_of(keys: Iterable[str]) -> str:

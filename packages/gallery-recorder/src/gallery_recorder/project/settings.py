@@ -1,10 +1,12 @@
 """The engine's settings in conf.py, ``gallery_…``: their meanings, types and defaults."""
 
 import contextlib
+import difflib
 import inspect
 import os
 import pkgutil
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -58,6 +60,10 @@ class Settings(msgspec.Struct, frozen=True):
     seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     stderr: Literal["joined", "apart"] = "joined"
     filters: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    sources: dict[str, str] = {}
+    refresh: tuple[str, ...] = ()
+    notebooks: Literal["outputs", "plain"] = "outputs"
 
     @property
     def reference(self) -> str | None:
@@ -75,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 #: The settings whose change makes Sphinx read all pages again.
-_PAGES = {"recordings", "devices", "unrecorded", "others", "untimed"}
+_PAGES = {"recordings", "devices", "unrecorded", "others", "untimed", "notebooks"}
 
 
 def register(app: Sphinx) -> None:
@@ -105,10 +111,72 @@ def read(config: Config, confdir: Path) -> Settings:
     return msgspec.structs.replace(
         said,
         recordings=tuple(os.path.normpath(confdir / path) for path in said.recordings),
-        variables=(*said.variables, *(n for names in said.environment.values() for n in names)),
+        variables=tuple(_variables(said)),
         limits=LIMITS | said.limits,
         environment={kind: said.environment.get(kind, {}) for kind in get_args(Kind)},
     )
+
+
+def _variables(said: Settings) -> Iterator[str]:
+    """The patterns of the variables that a recording keeps."""
+    yield from said.variables
+    for names in said.environment.values():
+        yield from names
+    for name in said.refresh:
+        if name.startswith("$"):
+            yield name[1:]
+
+
+#: The settings of sphinx-gallery that change recorded outputs.
+_CHANGE_OUTPUTS = (
+    "image_srcset",
+    "image_scrapers",
+    "matplotlib_animations",
+    "reset_modules",
+    "reset_modules_order",
+    "ignore_repr_types",
+    "capture_repr",
+)
+
+
+def changing_outputs(gallery_conf: dict[str, Any]) -> dict[str, str]:
+    """The settings of sphinx-gallery that change outputs, as texts, the same on every machine."""
+    found = {}
+    for name in _CHANGE_OUTPUTS:
+        if name in gallery_conf:
+            value = gallery_conf[name]
+            is_list = name in ("image_scrapers", "reset_modules")  # or its only item
+            found[name] = plain([value] if is_list and isinstance(value, str) else value)
+    return found
+
+
+def plain(value: Any) -> str:
+    """A setting as a text that is the same in every process; for an object, its dotted name."""
+    if isinstance(value, dict):
+        parts = [f"{plain(key)}: {plain(item)}" for key, item in value.items()]
+        return f"{{{', '.join(sorted(parts))}}}"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(plain, value)))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(plain, value))}]"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    return name_of(value)
+
+
+def misspelt(config: Config) -> list[str]:
+    """A message about each ``gallery_…`` in conf.py that is nearly the name of a setting."""
+    known = [f"gallery_{name}" for name in Settings.__struct_fields__]
+    found = []
+    for name in sorted(config._raw_config):
+        if name.startswith("gallery_") and name not in config:
+            near = difflib.get_close_matches(name, known, 1, _NEAR)
+            if near:
+                found.append(f"conf.py: {name} is no setting; {near[0]} is one")
+    return found
+
+
+_NEAR = 0.8  # how similar a misspelt name is to the name of a setting, from 0 to 1
 
 
 def resolve(name: str, setting: str) -> Any:

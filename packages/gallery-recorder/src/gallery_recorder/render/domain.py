@@ -28,14 +28,14 @@ _FILE_NAME = "gallery-recorder.pickle"
 
 @dataclass
 class Site:
-    """The pages and downloads (*files*) that a build wrote with one builder into one folder.
+    """The files of *pages* and the downloads (*files*) that a build wrote into one folder.
 
     *shown* is a digest of everything that pages show from one another, *sections* of all headings.
     """
 
     shown: str = ""
     sections: str = ""
-    pages: set[str] = field(default_factory=set)
+    pages: dict[str, tuple[str, ...]] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)
 
 
@@ -65,6 +65,8 @@ class GalleryDomain(Domain):
         #: The output of this build, and whether it writes all pages.
         self.site: Site | None = None
         self.all_are_written = False
+        #: The files of recordings for the whole site, by their path below the output folder.
+        self.assets: dict[str, Path] = {}
 
     @property
     def selection(self) -> Selection:

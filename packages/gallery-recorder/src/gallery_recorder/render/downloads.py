@@ -1,7 +1,7 @@
 """Downloads: notebooks with outputs, scripts, and archives with reproducible bytes.
 
-sphinx-gallery's files beside the sources stay unchanged. The finished files are written beside the
-doctrees, and Sphinx copies them into the site.
+sphinx-gallery's files beside the sources stay unchanged. The finished files are written into the
+site.
 """
 
 import os
@@ -55,10 +55,12 @@ class Archive:
 def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
     """Finish the notebooks and scripts of the pages *written* (None: of all), and all archives.
 
-    The environment, which is saved already, then lists the finished files as downloads.
+    They are written to their places in the site. The environment, which is saved already, then
+    lists them no longer, so Sphinx does not copy the raw files there.
     """
-    source, target = Path(app.srcdir), Path(app.doctreedir, "gallery-downloads")
+    source, target = Path(app.srcdir), Path(app.outdir, "_downloads")
     offered: dict[Any, Any] = app.env.dlfiles
+    with_outputs = app.config.gallery_notebooks == "outputs"
     keys = {source / name: name for name in offered}
     finished: dict[Path, Path] = {}
     for raw in keys:
@@ -66,23 +68,22 @@ def finish(app: Sphinx, made: Selection, written: set[str] | None) -> None:
         page = made.pages.get(docname)
         if raw.suffix not in _FINISHED or not raw.is_file() or (raw.suffix == ".py" and not page):
             continue
-        finished[raw] = path = target / f"{docname}{raw.suffix}"
+        finished[raw] = path = target / offered[keys[raw]][1]
         if written is None or docname in written or not path.is_file():
             content = raw.read_bytes()
             if page and raw.suffix == ".py":
                 text = app.emit_firstresult("gallery-script", docname, content.decode())
                 content = text.encode() if text is not None else content
             elif page:
-                content = notebook.with_outputs(content, page, app)
+                content = notebook.finished(content, page, app, with_outputs)
             write(path, content)
     for raw, archive in made.archives.items():
         if raw in keys:
-            path = target / raw.relative_to(source)
+            path = target / offered[keys[raw]][1]
             archive.write(path, finished)
             finished[raw] = path
-    for raw, path in finished.items():
-        key = keys[raw]
-        offered[type(key)(path)] = offered.pop(key)
+    for raw in finished:
+        del offered[keys[raw]]
 
 
 def write(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from gallery_recorder import seam
+from gallery_recorder import __version__, seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
 from gallery_recorder.render import incremental, pages, replay, selection, variants
@@ -46,11 +46,12 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx; loads sphinx-gallery."""
     seam.check()
     app.setup_extension("sphinx_gallery.gen_gallery")
-    seam.generate_with(app, _begin)
+    execution: dict[str, Any] = {}
+    seam.generate_with(app, partial(_begin, execution))
     settings.register(app)
     app.add_domain(GalleryDomain)
     reading = ExitStack()
-    app.connect("config-inited", partial(_configure, reading), priority=5)
+    app.connect("config-inited", partial(_configure, reading, execution), priority=5)
     # sphinx-gallery reads its settings at 10.
     app.connect("config-inited", lambda *_: reading.close(), priority=11)
     app.connect("build-finished", _summarize, priority=10)  # before sphinx-gallery
@@ -58,18 +59,28 @@ def setup(app: Sphinx) -> dict[str, Any]:
     incremental.setup(app)
     variants.setup(app)
     pages.setup(app)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 5}
+    return {
+        "version": __version__,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+        "env_version": 5,
+    }
 
 
-def _configure(reading: ExitStack, app: Sphinx, config: Any) -> None:
+def _configure(reading: ExitStack, execution: dict[str, Any], app: Sphinx, config: Any) -> None:
+    """Take the settings of the *execution* out of sphinx-gallery's, since a build has none."""
     with _ending():
         roots = settings.read(config, Path(app.confdir)).roots
+    for text in settings.misspelt(config):
+        logger.warning("%s", text, type="gallery", subtype="setting")
     # Files of recordings are not pages, whatever their names.
     inside = [f"{os.path.relpath(root, app.srcdir)}/*/**" for root in roots]
     config.exclude_patterns = [*config.exclude_patterns, *inside]
     conf = dict(config.sphinx_gallery_conf)
     if conf.get("show_memory"):
         conf["show_memory"] = partial(_unmeasured)  # Sphinx cannot pickle a plain function
+    for name in _NO_EXECUTION:
+        execution[name] = conf.get(name, seam.default(name))
     config.sphinx_gallery_conf = conf | _NO_EXECUTION
     reading.enter_context(seam.only_reading(conf.get("pypandoc")))
     # The project's own styles come after the engine's and override them.
@@ -92,7 +103,7 @@ def _unmeasured(function: Any) -> tuple[float, Any]:
     return 0.0, function()
 
 
-def _begin(app: Sphinx) -> None:
+def _begin(execution: dict[str, Any], app: Sphinx) -> None:
     """Let sphinx-gallery make the pages whose script, recording or settings changed."""
     domain, source = domain_of(app.env), Path(app.srcdir)
     domain.before = before = load(app)
@@ -102,7 +113,7 @@ def _begin(app: Sphinx) -> None:
     with seam.replaced(split_code_and_text_blocks=replay.splitting(current)):
         examples = list(reader.examples_of(app))
         with _ending():
-            now.selection = selection.choose(app, before.selection, examples)
+            now.selection = selection.choose(app, before.selection, examples, conf | execution)
         main = now.selection.main
         now.stamps = {page.docname: f"{page.stamp} {said}" for page in main}
         unchanged = {
@@ -122,7 +133,9 @@ def _begin(app: Sphinx) -> None:
             root = source / gallery
             if conf["write_computation_times"]:
                 kept.add(root / "sg_execution_times")
-            incremental.remove(replay.left_over(root, kept), root)
+                kept |= {source / e.pages / "sg_execution_times" for e in examples}
+            gone = replay.left_over(root, kept, conf["example_extensions"])
+            incremental.remove(gone, root)
         stand_in = replay.Replay(source, now.selection.pages, {*unchanged})
         with seam.replaced(**stand_in.functions()):
             seam.generate(app)
@@ -140,7 +153,11 @@ def _summarize(app: Sphinx, _: Exception | None) -> None:
     It cannot be known whether an example without a current recording fails as expected.
     """
     pages = domain_of(app.env).now.selection.main
-    unknown = {str(p.script.path) for p in pages if p.shown is None or p.is_stale}
+    unknown = {
+        str(page.script.path)
+        for page in pages
+        if page.is_stale or (page.shown is None and page.later is None)
+    }
     seam.expect_no_failure(unknown, app.config.sphinx_gallery_conf)
     shown = sum(page.shown is not None for page in pages)
     without = f", {len(pages) - shown} show no outputs" if shown < len(pages) else ""

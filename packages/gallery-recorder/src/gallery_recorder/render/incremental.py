@@ -5,7 +5,7 @@ pages; if one of these changed, all pages are written. With ``gallery_menus = "t
 no sections, so a changed section lets no other page be written. Files of removed pages go.
 """
 
-import glob
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 
 from gallery_recorder import seam
-from gallery_recorder.render import downloads, files
+from gallery_recorder.render import assets, downloads, files
 from gallery_recorder.render.domain import Site, domain_of
 from gallery_recorder.store import atomic
 
@@ -77,7 +77,9 @@ def _write_all(app: Sphinx, env: BuildEnvironment) -> list[str]:
     loaded = (f"_downloads/{name}" for _, name in env.dlfiles.values())
     sections = files.digest(f"{name} {toc.pformat()}" for name, toc in sorted(env.tocs.items()))
     shown = files.digest([*_shown(env), sections * (app.config.gallery_menus == "sections")])
-    domain.site = Site(shown, sections, {*env.all_docs}, {*loaded})
+    written = {docname: _files_of(app, docname) for docname in env.all_docs}
+    domain.assets = assets.of_pages(app, domain.selection.main)
+    domain.site = Site(shown, sections, written, {*loaded, *domain.assets})
     before = domain.before.sites.get(output(builder))
     domain.all_are_written = before is None or domain.site.shown != before.shown
     return sorted(env.all_docs) if domain.all_are_written else []
@@ -118,16 +120,26 @@ def _before_writing(app: Sphinx) -> None:
 def _remove_left_over(app: Sphinx, error: Exception | None) -> None:
     """Remove the files of removed pages, and downloads that no page offers."""
     domain, out = domain_of(app.env), Path(app.outdir)
-    builder: Any = app.builder
     if error is not None or domain.site is None:
         return
-    before = domain.before.sites.get(output(builder), Site())
+    before = domain.before.sites.get(output(app.builder), Site())
+    assets.copy(app, domain.assets, before.files)
     gone = [out / name for name in before.files - domain.site.files]
-    for docname in before.pages - domain.site.pages:
-        page = Path(builder.get_outfilename(docname))
-        gone += page.parent.glob(f"{glob.escape(page.stem)}.*")
-        gone += (out / "_sources").glob(f"{glob.escape(docname)}.*")
+    kept = {path for paths in domain.site.pages.values() for path in paths}
+    for docname in before.pages.keys() - domain.site.pages.keys():
+        gone += [out / path for path in before.pages[docname] if path not in kept]
     remove(gone, out)
+
+
+def _files_of(app: Sphinx, docname: str) -> tuple[str, ...]:
+    """The files below the output folder that a build writes for the page *docname*."""
+    builder: Any = app.builder
+    page = os.path.relpath(builder.get_outfilename(docname), app.outdir)
+    source = str(app.env.doc2path(docname, False))
+    suffix = app.config.html_sourcelink_suffix
+    if not source.endswith(suffix):
+        source = f"{source}{suffix}"
+    return (page, f"_sources/{source}")
 
 
 def remove(paths: Iterable[Path], root: Path) -> None:

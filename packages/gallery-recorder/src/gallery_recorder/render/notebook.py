@@ -36,13 +36,15 @@ def marked(script_blocks: list[Any], gallery_conf: Any, target_dir: Any) -> dict
         return seam.ORIGINAL["jupyter_notebook"](script_blocks, gallery_conf, target_dir)
 
 
-def with_outputs(content: bytes, page: Page, app: Sphinx | None = None) -> bytes:
-    """The notebook *content* with the outputs of the recording in its code cells."""
+def finished(
+    content: bytes, page: Page, app: Sphinx | None = None, with_outputs: bool = True
+) -> bytes:
+    """The notebook *content*, *with_outputs* of the recording in its code cells."""
     notebook = msgspec.json.decode(content)
     # A cell of nothing but settings is empty.
     notebook["cells"] = [cell for cell in notebook["cells"] if "".join(cell["source"]).strip()]
     blocks: dict[int, Block] = {}
-    if page.folder:
+    if page.folder and with_outputs:
         made = page.recording
         blocks = {code.block.lineno: block for code, block in page.outputs if block}
         where = {"device": made.provenance.device, "date": made.run.recorded}

@@ -85,12 +85,11 @@ def _provenance(app: Sphinx, page: Page) -> Iterator[nodes.Node]:
     record = _reference(page.docname, "ref", page.shown.label, "full record")
     yield _line(nodes.Text(f"Recorded {_summary(made, facts)} · "), record)
     if page.is_stale:
-        changed = sum(block is None or block.key != code.key for code, block in page.outputs)
         commit = f", from commit {made.provenance.commit[:12]}" if made.provenance.commit else ""
         yield _banner(
-            f"{changed} of {len(page.outputs)} code blocks have changed since they were executed. "
-            f"The outputs are of the older code, recorded on {made.provenance.device} on "
-            f"{labels.readable_date(made.run.recorded)}{plain(commit)}."
+            f"Out of date: {plain(page.why_stale)}. The outputs were recorded before, on "
+            f"{plain(made.provenance.device)} on {labels.readable_date(made.run.recorded)}"
+            f"{plain(commit)}."
         )
     elif not made.timed and made.run.status == "passed":
         yield _banner(
@@ -147,6 +146,10 @@ def listings(made: Selection) -> dict[str, list[ListedRecording]]:
     return dict(sorted(found.items()))
 
 
+#: The content of a page of recordings.
+_TABLE = ".. gallery-recordings:: here"
+
+
 def write_sources(app: Sphinx, made: Selection) -> None:
     """Write the sources of the pages of recordings, and remove sources without recordings.
 
@@ -156,14 +159,16 @@ def write_sources(app: Sphinx, made: Selection) -> None:
     for docname, items in listings(made).items():
         title = escaped(f"Recordings of {items[0].location.gallery} on {items[0].place}")
         listed = files.digest(f"{item.label} {item.digest} {item.state}" for item in items)
-        lines = [":orphan:", "", title, "=" * column_width(title), ""]
-        lines += [".. gallery-recordings:: here", "", f".. recorded: {listed}"]
+        lines = [":orphan:", ":nosearch:", "", title, "=" * column_width(title), ""]
+        lines += [_TABLE, "", f".. recorded: {listed}"]
         path = Path(app.srcdir, f"{docname}.rst")
         write(path, "\n".join([*lines, ""]).encode())
         written.add(path)
     for _, gallery in seam.galleries(app):
         for path in {*Path(app.srcdir, gallery).glob("recordings-*.rst")} - written:
-            path.unlink()
+            # Another page may have such a name.
+            if f"\n{_TABLE}\n" in path.read_text(encoding="utf-8", errors="replace"):
+                path.unlink()
 
 
 def _leave_out(app: Sphinx, doctree: nodes.document) -> None:

@@ -22,14 +22,20 @@ from sphinx.util import logging
 
 from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
-from gallery_recorder.project import commands, needs, settings
+from gallery_recorder.project import commands, needs, reader, settings
 from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import NO_CODE, CodeBlock, Script, ScriptError
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.render import files
 from gallery_recorder.store import bounds, migrations, recording
-from gallery_recorder.store.format import FILE_NAME, Block, Recording, order_of
-from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
+from gallery_recorder.store.format import FILE_NAME, Block, Inputs, Recording, order_of
+from gallery_recorder.store.inputs import Here
+from gallery_recorder.store.recording import (
+    LaterFailure,
+    Location,
+    RecordedFiles,
+    RecordingError,
+)
 
 logger = logging.getLogger(__name__)
 _SHOWN = "capture_repr_block"  # a comment of a block: what of the value of its last line is shown
@@ -52,6 +58,9 @@ class ListedRecording:
         page: the main page of its example.
         state: ``shown`` on this page, ``current`` but not shown, or ``of older code``.
         failed: whether the example failed.
+        assets: the files that scrapers wrote below the source folder, outside of the gallery.
+        kind, inputs: the kind of its device, and the inputs that it keeps.
+        why: what has changed since among its inputs, in words.
     """
 
     signature: str
@@ -64,6 +73,10 @@ class ListedRecording:
     failed: bool = False
     page: str = ""
     state: str = ""
+    kind: str = "cpu"
+    inputs: Inputs | None = None
+    assets: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
 
     @property
     def content(self) -> Recording:
@@ -74,6 +87,15 @@ class ListedRecording:
     def folder(self) -> Path:
         """The folder of its files."""
         return self.location.folder
+
+    def is_current(self, script: Script) -> bool:
+        """Whether it is of the current code of *script*, and of its inputs."""
+        return recording.is_current(self.key, script) and not self.why
+
+    @property
+    def files(self) -> RecordedFiles:
+        """The files that it lists."""
+        return recording.files_of(self.folder, self.content)
 
     @property
     def place(self) -> str:
@@ -125,9 +147,21 @@ class Page:
         return self.shown.folder if self.shown else None
 
     @property
+    def files(self) -> RecordedFiles | None:
+        """The files that the recording lists; None without a recording."""
+        return self.shown.files if self.shown else None
+
+    @property
     def is_stale(self) -> bool:
-        """Whether the recording is of older code."""
-        return self.shown is not None and not recording.is_current(self.shown.key, self.script)
+        """Whether the recording is of older code or inputs."""
+        return self.shown is not None and not self.shown.is_current(self.script)
+
+    @property
+    def why_stale(self) -> str:
+        """What has changed since the shown recording was made, in words."""
+        if self.shown is None:
+            return ""
+        return recording.changed(self.script, self.recording, self.shown.why)
 
     @property
     def outputs(self) -> list[tuple[CodeBlock, Block | None]]:
@@ -150,6 +184,8 @@ class Page:
         """Digests of the script and its recordings: pages with equal stamps are equal."""
         shown = (self.shown, *self.other_recordings) if self.shown else ()
         parts = [self.digest, *(f"{at.location.place} {at.digest}" for at in shown)]
+        if self.shown and self.shown.why:
+            parts.append(hashlib.sha256("; ".join(self.shown.why).encode()).hexdigest())
         return " ".join([*parts, self.later.recorded] if self.later else parts)
 
     @property
@@ -231,14 +267,20 @@ class Selection:
         return [page for page in self.pages.values() if not page.view]
 
 
-def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection:
+def choose(
+    app: Sphinx, before: Selection, examples: list[Example], gallery_conf: dict[str, Any]
+) -> Selection:
     """Choose the recording of each of the *examples*; skip files unchanged since *before*.
+
+    *gallery_conf* are sphinx-gallery's settings for executing examples.
 
     Raises:
         RecorderError: scripts are damaged or recordings missing, and ``gallery_unrecorded`` makes
             this an error; the message lists all of them.
     """
     said = settings.read(app.config, Path(app.confdir))
+    rules = reader.input_rules(app, said, Path(app.confdir))
+    here = Here(rules, said, settings.changing_outputs(gallery_conf))
     chosen = Selection(archives=before.archives)
     chosen.checked, damaged = _recordings(said, before.checked)
     found: dict[tuple[str, str], list[ListedRecording]] = {}
@@ -248,6 +290,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
     known = {page.example: page for page in before.main}
     taken = {f"{example.pages}/{example.path.stem}" for example in examples}
     without: list[str] = []
+    failed: list[str] = []
     for example in examples:
         if not example.executed:
             continue  # sphinx-gallery shows it without outputs
@@ -260,6 +303,7 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         if page.script.key == NO_CODE:
             continue  # sphinx-gallery shows it; there is nothing to execute
         items = found.get((example.gallery, example.name), [])
+        items[:] = [with_changes(item, here, page.script) for item in items]
         shown = best(page.script, items, said.devices)
         others = _others(shown, items) if shown and said.others else ()
         if shown is None and said.unrecorded == "stale":
@@ -268,22 +312,35 @@ def choose(app: Sphinx, before: Selection, examples: list[Example]) -> Selection
         page = replace(page, shown=shown, other_recordings=others, later=later)
         page = _without_taken_views(page, {*taken, *chosen.pages})
         chosen.pages |= {one.docname: one for one in (page, *page.views)}
-        if not (shown or needed):
+        if shown is None and later:
+            failed.append(_failed(example, later, "the page shows no outputs"))
+        elif shown is None and not needed:
             without.append(example.name)
+        elif later:
+            text = _failed(example, later, "the page shows the outputs of an earlier run")
+            logger.warning("%s", text, type="gallery", subtype="failed")
     for text in damaged:
         logger.warning("%s", text, type="gallery", subtype="recording")
     if without and said.unrecorded != "no-output":
-        text = (
-            f"No recording matches the code of: {', '.join(without)}.\n"
-            f"Record these examples with: {commands.record(without)}"
-        )
-        problems.append(text)
-    if problems and said.unrecorded in ("error", "stale"):
-        raise RecorderError("\n\n".join(problems))
+        text = f"No recording matches the code of: {', '.join(without)}.\n"
+        if not any(root.is_dir() for root in said.roots):
+            pull = f"{commands.command()} pull PLACE"
+            text += f"{said.roots[0]}: does not exist. If recordings are kept elsewhere: {pull}\n"
+        problems.append(f"{text}Record these examples with: {commands.record(without)}")
+    if said.unrecorded in ("error", "stale"):
+        problems += failed  # otherwise sphinx-gallery reports them
+        if problems:
+            raise RecorderError("\n\n".join(problems))
     for text in problems:
         logger.warning("%s", text, type="gallery", subtype="unrecorded")
     chosen.recordings = _listed(found, chosen.main)
     return chosen
+
+
+def _failed(example: Example, later: LaterFailure, shown: str) -> str:
+    """The message about an example whose current code failed."""
+    why = later.text.splitlines()[0]
+    return f"{example.name}: failed when it was recorded ({later.recorded}); {shown}. {why}"
 
 
 def _later_failure(items: Iterable[ListedRecording], script: Script) -> LaterFailure | None:
@@ -351,7 +408,21 @@ def checked(folder: Path, root: Path, checks: list[Any], signature: str = "") ->
         recorded=made.run.recorded,
         timed=made.timed,
         failed=made.run.status == "failed",
+        kind=made.provenance.kind,
+        inputs=made.inputs,
+        assets=names_below_source(made),
     )
+
+
+def names_below_source(made: Recording) -> tuple[str, ...]:
+    """The files that scrapers wrote below the source folder, outside of the gallery."""
+    names = (name for block in made.blocks for name in block.images)
+    return tuple(name for name in names if name.startswith("source/"))
+
+
+def with_changes(item: ListedRecording, here: Here, script: Script) -> ListedRecording:
+    """The recording *item* of *script* with what has changed since."""
+    return replace(item, why=here.changes(item.inputs, item.kind, script).stale)
 
 
 def _page(example: Example, known: Page | None) -> Page:
@@ -375,7 +446,7 @@ def best(
     def age(item: ListedRecording) -> tuple[list[tuple[int, int | str]], str]:
         return order_of(item.location.variant or ""), item.recorded
 
-    fits = (item for item in found if script is None or recording.is_current(item.key, script))
+    fits = (item for item in found if script is None or item.is_current(script))
     return min(sorted(fits, key=age, reverse=True), key=rank, default=None)
 
 
@@ -384,7 +455,10 @@ def _others(shown: ListedRecording, found: list[ListedRecording]) -> tuple[Liste
     places = {
         item.location.place: item
         for item in sorted(found, key=lambda item: (item.location.place, item.recorded))
-        if item.key == shown.key and item.timed and item.location.place != shown.location.place
+        if item.key == shown.key
+        and item.why == shown.why
+        and item.timed
+        and item.location.place != shown.location.place
     }
     return tuple(places.values())
 
@@ -400,6 +474,8 @@ def _listed(
             state = "shown" if is_shown else "current"
             if not recording.is_current(item.key, page.script):
                 state = "of older code"
+            elif item.why:
+                state = "of older inputs"
             if item.timed or is_shown:
                 items.append(replace(item, page=page.docname, state=state))
 

@@ -15,6 +15,7 @@ from gallery_recorder.render import notebook, pages, selection
 from gallery_recorder.render.selection import Page
 from gallery_recorder.store import bounds, recording
 from gallery_recorder.store.format import Block
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.recording import RecordingError
 
 
@@ -25,6 +26,7 @@ class Single:
         self._app, self.project = reader.load(where, scratch)
         said = self.project.settings
         self._roots, self._checks = [root] if root else said.roots, bounds.checks_of(said)
+        self._here = Here.of(self.project)
 
     def pages(self, names: Sequence[str], place: str | None) -> list[Page]:
         """The examples *names*, each with its recording at *place*, or else that of its page."""
@@ -44,6 +46,7 @@ class Single:
                 f"{name}: has no recording{where}; record it with: {record([name])}"
             )
         script, devices = example.load(), self.project.settings.devices
+        found = [selection.with_changes(item, self._here, script) for item in found]
         newest = max(found, key=lambda item: item.recorded)
         shown = selection.best(script, found, devices) or newest
         others = tuple(item for item in found if item is not shown)
@@ -54,7 +57,7 @@ class Single:
         """Write the notebook of *page* with its outputs to *folder*; return its path."""
         if page.is_stale:
             name = self.project.label(page.example)
-            raise RecordingError(f"{name}: the recording is of older code; {record_again(name)}")
+            raise RecordingError(f"{name}: {page.why_stale}; {record_again(name)}")
         conf = self._app.config.sphinx_gallery_conf
         blocks = list(page.script.blocks)
         if conf["remove_config_comments"]:
@@ -63,7 +66,7 @@ class Single:
         made = notebook.marked(blocks, conf, str(folder))
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{page.example.path.stem}.ipynb"
-        path.write_bytes(notebook.with_outputs(msgspec.json.encode(made), page))
+        path.write_bytes(notebook.finished(msgspec.json.encode(made), page))
         return path
 
 
@@ -72,8 +75,11 @@ def show(page: Page) -> None:
     out = Console(highlight=False, soft_wrap=True)
     made = page.recording
     _heading(out, f"{made.gallery}/{made.name}: {made.title}")
-    code = "of older code" if page.is_stale else "current"
-    facts = {"Code": code, "Status": made.run.status, **pages.record_of(made, [])}
+    facts = {
+        "Code": page.why_stale or "current",
+        "Status": made.run.status,
+        **pages.record_of(made, []),
+    }
     facts["Folder"] = str(page.folder)
     facts["Others"] = "; ".join(f"{item.place}, {item.recorded}" for item in page.other_recordings)
     for name, fact in facts.items():

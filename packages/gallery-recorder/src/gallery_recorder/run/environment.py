@@ -12,7 +12,13 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gallery_recorder.run.gpus import VISIBLE_VARIABLES
+from gallery_recorder.project.variables import (
+    FIXED,
+    REMOVED,
+    SECRET,
+    VISIBLE_VARIABLES,
+    inherited,
+)
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.run.workspace import Workspace
 
@@ -23,30 +29,6 @@ _KEPT = re.compile(
     r"|MALLOC|JEMALLOC|GLIBC|XLA|JAX|LLVM|PTXAS|NPY|NUMBA|CUPY|ATEN|C10|DNNL|ONEDNN|NVTE)_.*"
     r"|PYTHON(MALLOC|INTMAXSTRDIGITS|_JIT|_GIL)"
 )
-
-#: Removed: settings of Python, test tools, terminals and containers.
-_REMOVED = re.compile(
-    r"PYTHON(?!HOME$|USERBASE$|NOUSERSITE$|MALLOC$|INTMAXSTRDIGITS$|_JIT$|_GIL$|PLATLIBDIR$)\w+"
-    r"|COV_\w+|COVERAGE_\w+|PYTEST_\w+|MPLBACKEND|MATPLOTLIBRC|FORCE_COLOR|CLICOLOR\w*|LINES|TERM"
-    r"|NVIDIA_(REQUIRE_\w+|VISIBLE_DEVICES|DRIVER_CAPABILITIES|PRODUCT_NAME)"
-)
-
-#: Names of secrets: ``DB_PASS`` and ``MYSQL_PWD``, not ``LLVM_PASS_PLUGIN_PATH`` and ``PWD``.
-_SECRET = re.compile(
-    r"(^|_)(\w*(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|JWT)S?|CREDS|PATS?|DSN"
-    r"|(API|ACCESS|AUTH|PRIVATE|SECRET|SIGNING|ENCRYPTION)?KEYS?)(_|$)"
-    r"|(^|_)(DB|SSH)?PASS$|_PWD$|_AUTH$",
-    re.IGNORECASE,
-)
-
-
-def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the recorder's *environment* that examples get."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not _REMOVED.fullmatch(name) and not _SECRET.search(name)
-    }
 
 
 def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
@@ -59,27 +41,23 @@ def kept(environment: Mapping[str, str], patterns: Iterable[str] = ()) -> dict[s
         for name, value in sorted(environment.items())
         if (_KEPT.fullmatch(name) or any(fnmatchcase(name, pattern) for pattern in patterns))
         and name not in {*VISIBLE_VARIABLES, "CUDA_DEVICE_ORDER"}
-        and not _SECRET.search(name)
+        and not SECRET.search(name)
     }
 
 
-#: Set for every example, and for conf.py.
-_FIXED = {
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUTF8": "1",
-    "PYTHONUNBUFFERED": "1",  # keeps output in order with that of C code, even in a crash
-    "LC_ALL": "C.UTF-8",
-    "TZ": "UTC",
-    "COLUMNS": "80",
-    "NO_COLOR": "1",
-}
+#: The variable that numerical libraries read, if their own is not set, when they are loaded.
+_THREADS = "OMP_NUM_THREADS"
 
 
-def of_conf() -> dict[str, str]:
-    """The environment of the process that reads conf.py, which may need a secret."""
-    kept = {n: v for n, v in os.environ.items() if not _REMOVED.fullmatch(n)}
-    return kept | _FIXED | {"PYTHONPATH": _python_path()}
+def of_conf(threads: int | None = None) -> dict[str, str]:
+    """The environment of the process that reads conf.py, which may need a secret.
+
+    Examples get it, too. *threads* are those of numerical libraries, unless the variable is set.
+    """
+    kept = {n: v for n, v in os.environ.items() if not REMOVED.fullmatch(n)}
+    if threads is not None:
+        kept.setdefault(_THREADS, str(threads))
+    return kept | FIXED | {"PYTHONPATH": _python_path()}
 
 
 def enter(
@@ -92,7 +70,7 @@ def enter(
     chosen = run.settings.environment
     removed = {name for variables in chosen.values() for name in variables}
     made = {n: v for n, v in inherited(given).items() if n not in removed}
-    made |= _FIXED | {"PYTHONPATH": given["PYTHONPATH"], "TMPDIR": str(workspace.tmp)}
+    made |= FIXED | {"PYTHONPATH": given["PYTHONPATH"], "TMPDIR": str(workspace.tmp)}
     made |= run.visible if run.kind == "gpu" else dict.fromkeys(VISIBLE_VARIABLES, "")
     made |= chosen.get(run.kind, {})
     os.environ.clear()

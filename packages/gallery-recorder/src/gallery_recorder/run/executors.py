@@ -77,6 +77,13 @@ class LocalExecutor:
         return process.execute(run, at, stop, listen, self._server)
 
 
+def threads_of_a_job(device: str, jobs: int | None) -> int:
+    """The threads of numerical libraries for each job, so that all jobs use each core once."""
+    places = len(gpus.find_gpus()) if device != "cpu" else 0
+    places = places or _cores()
+    return max(_cores() // min(jobs or places, places), 1)
+
+
 def _cores() -> int:
     """The number of cores that this process may use; macOS has no limit per process."""
     affinity = getattr(os, "sched_getaffinity", None)

@@ -43,6 +43,8 @@ def failure_of(
     elif isinstance(error, SystemExit):
         cause = f"ended itself with sys.exit({shorten(repr(error.code)).strip()})"
         remedy = "Remove the call of sys.exit; to report an error, raise an exception."
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        cause, remedy = f"needs {error.name}, which is not installed", _remedy(error)
     elif isinstance(error, RecorderError):
         cause, remedy = f"was not executed: {error}", "Correct conf.py."
     else:

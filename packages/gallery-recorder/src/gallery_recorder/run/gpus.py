@@ -15,9 +15,6 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.store.format import GpuFacts, GpuState
 
-#: The variables that limit which GPUs a process sees.
-VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-
 #: Where the kernel describes AMD's GPUs.
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 

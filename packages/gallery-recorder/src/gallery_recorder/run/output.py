@@ -8,6 +8,7 @@ import ctypes
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,6 +32,8 @@ class Output:
         self.before = (sys.stdout, sys.stderr)
         self.streams = (_Stream(1, stdout, self._joined), _Stream(2, stderr, self._joined))
         self._libc = ctypes.CDLL(None)
+        #: Called when the code of a block has ended, before scrapers start.
+        self.after_code: Callable[[], None] = lambda: None
         Tee.output_of_example = self
 
     def begin(self) -> None:
@@ -126,3 +129,4 @@ class Tee(seam.LoggingTee):
         for stream in self.output_of_example.streams:
             stream.flush()
         sys.stdout, sys.stderr = self.output_of_example.before
+        self.output_of_example.after_code()

@@ -52,8 +52,12 @@ _SIGNALS: dict[int, str] = {
 class Client:
     """A connection to the server, which starts when it is first needed."""
 
-    def __init__(self, where: Where, alone: Run | None = None) -> None:
-        """A server for *where*; for a run *alone*, its worker reads conf.py and the server not."""
+    def __init__(self, where: Where, alone: Run | None = None, threads: int | None = None) -> None:
+        """A server for *where*; for a run *alone*, its worker reads conf.py and the server not.
+
+        *threads* are those of numerical libraries in each example.
+        """
+        self._threads = threads
         self.where, self._alone = where, alone
         self._lock = threading.Lock()
         self._supervisors: dict[Path, int] = {}  # by the folders of their workspaces
@@ -68,7 +72,7 @@ class Client:
         words = [str(its.fileno()), encode(self.where).decode()]
         if not self._alone:
             words.append(str(self._scratch.path))
-        environ, run = environment.of_conf(), self._alone
+        environ, run = environment.of_conf(self._threads), self._alone
         environ |= run.settings.environment.get(run.kind, {}) if run else {}
         with its:
             return subprocess.Popen(
@@ -167,7 +171,7 @@ def execute(
     reading = os.open(workspace.events, os.O_RDWR | os.O_NONBLOCK)
     life, its = socket.socketpair()
     with (
-        Client(run.where, run) as alone,  # starts where it is needed
+        Client(run.where, run, run.threads) as alone,  # starts where it is needed
         life,
         open(reading, "rb", buffering=0) as events,
         open(workspace.stdout, "ab") as stdout,
@@ -194,7 +198,7 @@ def execute(
             if watched.lost_supervisor and server:
                 server.end_orphans(workspace)
     made = _result(run, workspace)
-    if made.run.status == "failed" and not run.example.may_fail:
+    if made.run.status == "failed" and not run.example.expected_to_fail:
         raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
     return made
 

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from gallery_recorder.project.galleries import Example, Where, encode
+from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.store.format import Block, Recording
 
@@ -32,7 +33,10 @@ class Run(msgspec.Struct, frozen=True):
     gpus: int = 0  # number of GPUs for this example
     visible: dict[str, str] = {}  # the variables that show the worker its GPUs and no other
     launcher: tuple[str, ...] = ()  # the command that starts its ranks
+    threads: int | None = None  # of numerical libraries; None for their default
     commit: str | None = None  # of the project
+    inputs: InputRules = InputRules()
+    changing_outputs: dict[str, str] = {}  # settings of sphinx-gallery, as texts
 
     def limit(self, name: Literal["output", "file", "files"]) -> int:
         """The limit *name* in conf.py."""

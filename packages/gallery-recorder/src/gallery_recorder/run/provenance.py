@@ -2,13 +2,13 @@
 
 import platform
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gallery_recorder import __version__
 from gallery_recorder.project.git import git
 from gallery_recorder.project.script import Script
 from gallery_recorder.run.protocol import Run
@@ -49,11 +49,8 @@ def prepare() -> None:
 @cache
 def _versions() -> dict[str, str]:
     """The versions of the packages that execute examples."""
-    found = {}
-    for name in ("gallery-recorder", "sphinx", "sphinx-gallery"):
-        with suppress(metadata.PackageNotFoundError):  # run from its checkout
-            found[name] = metadata.version(name)
-    return found
+    versions = {name: metadata.version(name) for name in ("sphinx", "sphinx-gallery")}
+    return {"gallery-recorder": __version__, **versions}
 
 
 @cache

@@ -109,7 +109,7 @@ def main(folder: str, tmp: str, tree: str) -> int:
     for number, file in ((1, workspace.stdout), (2, workspace.stderr)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
     status = worker.main(run, workspace, Channel(path), None)
-    if not status and not run.example.may_fail:  # by its status, a failure ends all ranks
+    if not status and not run.example.expected_to_fail:  # by its status, a failure ends all ranks
         made = decode(workspace.result.read_bytes(), Recording)
         status = int(made.run.status == "failed")
     return status

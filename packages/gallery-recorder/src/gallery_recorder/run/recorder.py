@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -27,17 +27,19 @@ from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
 from gallery_recorder.run import cluster, copies, failure, provenance, subset, workspace
 from gallery_recorder.run.copies import ProjectCopy
-from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease
+from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease, threads_of_a_job
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
-from gallery_recorder.store import atomic, recording
+from gallery_recorder.store import atomic, format, moving, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.lock import folders_locked, locked, locked_in
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
+from gallery_recorder.store.status import PASSED
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def record(
 
 @contextlib.contextmanager
 def _local(plan: Project, options: Options, server: Client | None) -> Iterator[Executor]:
-    with server or Client(plan.where) as found:
+    threads = threads_of_a_job(options.device, options.jobs)
+    with server or Client(plan.where, threads=threads) as found:
         yield LocalExecutor(options.device, options.jobs, found)
 
 
@@ -162,6 +165,10 @@ class _Recorder:
         besides = {*self.settings.roots, Path(os.path.realpath(self.root))}
         given = os.environ.get("GALLERY_COMMIT")  # for a copy of the project without git
         self.commit = given or provenance.commit_of(plan.top, besides)
+        self.here = Here.of(plan)
+        self.threads: int | None = None
+        if options.engine == "local":
+            self.threads = threads_of_a_job(options.device, options.jobs)
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
@@ -187,9 +194,10 @@ class _Recorder:
         # without a recording may be the longest.
         waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
         waiting.sort(key=lambda item: -needs.gpus_of(item[1]))
-        items = iter(waiting)
+        together = [item for item in waiting if needs.runs_beside_others(item[1])]
+        alone = [item for item in waiting if not needs.runs_beside_others(item[1])]
 
-        def record_next(_: int) -> None:
+        def record_next(items: Iterator[tuple[Example, Script]]) -> None:
             for example, script in items:  # all threads take examples from one iterator
                 with self.places.taken(self._gpus(script) or 1) as gpus:
                     self.progress.started(self._name(example))
@@ -202,7 +210,8 @@ class _Recorder:
             _signals_set(self.stop) as signals,
             ThreadPoolExecutor(jobs) as pool,
         ):
-            list(pool.map(record_next, range(jobs)))  # raises what a thread raised
+            list(pool.map(record_next, [iter(together)] * jobs))  # raises what a thread raised
+            record_next(iter(alone))
         outcomes = [self.outcomes[example.path] for example in examples]
         return outcomes, signals[-1] if signals else None
 
@@ -239,48 +248,40 @@ class _Recorder:
             return Outcome(name, "failed", str(error))
         if not script.code:
             return Outcome(name, "current", "has no code to record")
+        if not format.is_shown(f"{example.path.stem}_001.png"):
+            what = "its name has a space or a comma, so sphinx-gallery cannot show its figures"
+            return Outcome(name, "failed", f"{example.source}: {what}. Rename the file.")
         if unmet:
             return Outcome(name, "skipped", f"needs {unmet}")
         if link := self._location(example).link_above():
             what = "is a symbolic link, behind which nothing is written; replace it by a folder"
             return Outcome(name, "failed", f"{link}: {what}")
-        found = recording.of_script(script, example.may_fail, self.roots)
+        found = recording.of_script(script, example.expected_to_fail, self.roots, here=self.here)
         own = self._own(example, found)
+        is_renamed = False
+        if own is None and not self.options.force:
+            is_renamed = moving.take_over(self.plan, self.roots, script, self.here)
+        if is_renamed:
+            found = recording.of_script(
+                script, example.expected_to_fail, self.roots, here=self.here
+            )
+            own = self._own(example, found)
         if own and own.error and isinstance(own.error.__cause__, NewerError):
             return Outcome(name, "failed", str(own.error))
-        enough = {"current", "stale"} if self.settings.unrecorded == "stale" else {"current"}
+        enough = {"current", "passed"}
+        if self.settings.unrecorded == "stale":
+            enough.add("stale")
         if self.options.missing and any(one.state in enough for one in found):
             return Outcome(name, "current", "its page has a recording to show")
         if self._is_done(example, own):
-            return Outcome(name, "current", "the recording matches the code")
-        if own is None and not self.options.force and self._take_over(example, script):
-            return Outcome(name, "current", "took the recording of a renamed example")
+            if own and own.state == "passed":
+                return Outcome(name, "failed", PASSED)
+            why = "the recording matches the code"
+            if is_renamed:
+                why = "took the recording of a renamed example"
+            return Outcome(name, "current", why)
         self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
-
-    def _take_over(self, example: Example, script: Script) -> bool:
-        """Move here the recording of an example that is gone and had the same code."""
-        for folder in self._orphans:
-            with contextlib.suppress(RecordingError):
-                made = recording.load(folder)
-                if recording.is_current(made.key, script) and made.run.status == "passed":
-                    with (
-                        folders_locked(self.root),
-                        workspace.made(self.folder, example.label) as at,
-                    ):
-                        now = recording.moved(folder, made, script, at.recording)
-                        recording.save(now, at.recording, self._location(example).folder)
-                        recording.remove(folder, self.root)
-                    self._orphans.remove(folder)
-                    return True
-        return False
-
-    @cached_property
-    def _orphans(self) -> list[Path]:
-        """The folders of recordings here that belong to no example."""
-        labels = {example.label for example in self.plan.examples}
-        folders = [*recording.all_recordings(self.folder)]
-        return [f for f in folders if recording.is_orphan(f.relative_to(self.root).parts, labels)]
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
         """The recording in *found* that a new one would replace."""
@@ -290,7 +291,7 @@ class _Recorder:
     def _is_done(self, example: Example, own: Found | None) -> bool:
         """Whether the existing recording is good enough."""
         forced = self.options.force or example.path in self.doubtful
-        return bool(own and own.state == "current" and not forced)
+        return bool(own and own.state in ("current", "passed") and not forced)
 
     def _gpus(self, script: Script) -> int:
         return needs.gpus_of(script) if self.engine.gpu else 0
@@ -314,7 +315,9 @@ class _Recorder:
             ):
                 if not (mine and leased) or self.stop.is_set():
                     return Outcome(name, "interrupted", "was not started")
-                found = recording.of_script(script, example.may_fail, [self.root])
+                found = recording.of_script(
+                    script, example.expected_to_fail, [self.root], here=Here.of(self.plan)
+                )
                 own = self._own(example, found)
                 if self._is_done(example, own):
                     return Outcome(name, "current", "another recorder recorded it meanwhile")
@@ -380,7 +383,10 @@ class _Recorder:
             gpus=self._gpus(script),
             visible=needs.visible(gpus),
             launcher=needs.launcher_of(script, self.settings.launcher),
+            threads=self.threads,
             commit=self.commit,
+            inputs=self.plan.inputs,
+            changing_outputs=self.plan.changing_outputs,
         )
         started = time.monotonic()
         with (
@@ -397,18 +403,40 @@ class _Recorder:
                 failed = error
                 made = failure.recording_of(run, script, at, error.failure, error.made)
             made = _dated(made)
-            if failed and own and own.made and own.made.run.status == "passed":
-                text = failed.failure.for_readers()
+            if made.run.status == "failed" and _is_kept(own, made, example.expected_to_fail):
+                text = failed.failure.for_readers() if failed else _text_of(made)
                 LaterFailure(script.key, made.run.recorded, text).save(location.folder)
-                raise failed  # a failure replaces no good recording
+                if failed:
+                    raise failed
+                return Outcome(name, "current", "it failed as expected; a run that passed is kept")
             warnings = [*_warnings(made, self.settings.limits["warning"], at.recording)]
-            if own and own.made and own.state == "current" and not failed:
+            if own and own.made and not own.why and not failed:
                 warnings += _unrepeated(location.folder, own.made, at.recording, made)
             recording.save(made, at.recording, location.folder)
-        if failed and not example.may_fail:
+            recording.protect_from_git(self.root, self.root)
+        if failed and not example.expected_to_fail:
             raise failed
+        if example.expected_to_fail and made.run.status == "passed":
+            return Outcome(name, "failed", PASSED)
         seconds = time.monotonic() - started
         return Outcome(name, "recorded", str(location.folder), seconds, tuple(warnings))
+
+
+def _is_kept(own: Found | None, failed: Recording, expected_to_fail: bool) -> bool:
+    """Whether the recording *own* is kept when an example has *failed*.
+
+    An expected failure replaces a recording of other code.
+    """
+    if own is None or own.made is None or own.made.run.status == "failed":
+        return False
+    return own.made.key == failed.key or not expected_to_fail
+
+
+def _text_of(failed: Recording) -> str:
+    """The failure of a recording, for readers."""
+    block = next(block for block in failed.blocks if not block.passed)
+    text = block.failure or f"This example failed:\n{block.exception or ''}"
+    return text.rstrip("\n")
 
 
 def _dated(made: Recording) -> Recording:
@@ -436,4 +464,4 @@ def _warnings(made: Recording, limit: float, folder: Path) -> Iterator[str]:
     if after and after.throttling:
         yield f"the GPU's clocks were throttled: {', '.join(after.throttling)}"
     if made.run.status == "failed":
-        yield "failed as expected (expected_failing_examples or only_warn_on_example_error)"
+        yield "failed as expected (expected_failing_examples)"

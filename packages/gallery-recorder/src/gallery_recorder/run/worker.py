@@ -29,6 +29,7 @@ from gallery_recorder.run.output import Output, Tee
 from gallery_recorder.run.protocol import Channel, Refusal, Run
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
+from gallery_recorder.run.used import Used
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.run.written import WrittenFiles, with_files
 from gallery_recorder.store import figures, format
@@ -113,6 +114,8 @@ class Worker:
         self._error: BaseException | None = None  # raised by a block
         self._conf: dict[str, Any] = {}
         self._outputs = WrittenFiles(workspace.docs, self._pages, path, run)
+        self._used = Used(run, workspace, self.script)
+        self.output.after_code = self._used.pause
         self._blocks: list[Block] = []
         self._throttling: set[str] = set()
         self._deferred: tuple[Figure, ...] = ()  # shown by comments before the first code block
@@ -155,7 +158,7 @@ class Worker:
             self.current = None
         made = self._recording(script_vars, file_settings)
         self.workspace.result.write_bytes(encode(made))
-        if self._error is None or self.run.example.may_fail:
+        if self._error is None or self.run.example.expected_to_fail:
             self.tell(protocol.Done())
         else:
             self.tell(self._failure(self._error, self._printed))
@@ -185,9 +188,10 @@ class Worker:
         base = seam.memory_base(conf)
         # A default role that links objects makes links of those in the prose, too.
         objects = seam.code_objects(self.script.path, conf, script_vars["example_globals"])
+        variables = {name: self.shown(value) for name, value in self._variables.items()}
         where = provenance.of_run(
             self.run,
-            environment={name: self.shown(value) for name, value in self._variables.items()},
+            environment=variables,
             gpu=gpus.facts() if self.run.kind == "gpu" else None,
             before=self._before,
             after=after,
@@ -212,6 +216,7 @@ class Worker:
             backreferences={n: meant for n, meant in objects.items() if format.is_code(n, meant)},
             thumbnail=thumbnail,
             files=digests,
+            inputs=self._used.inputs(variables),
         )
 
     def _gpu_state(self) -> GpuState | None:
@@ -249,7 +254,8 @@ class Worker:
         self._ask("before_block", code.block.content if code else "")
         self._stack.keep()
         started = _Clock.seconds()
-        rst = one()
+        with self._used.listening():
+            rst = one()
         self._end_copies()
         found = self._ask("after_block")
         seconds = _Clock.seconds() - started
@@ -261,6 +267,8 @@ class Worker:
             self._keep_finished()
             return rst
         error, memory = script_vars.get("formatted_exception"), script_vars["memory_delta"]
+        if error is not None and isinstance(self._error, ModuleNotFoundError):
+            error = f"ModuleNotFoundError: {self._error}"  # no frame says more
         errors, printed = self.shown(clean(stderr)), self.shown(clean(stdout))
         shown = self.shown(without_colors(self.output.shown()).expandtabs())
         is_apart = self.run.settings.stderr == "apart"

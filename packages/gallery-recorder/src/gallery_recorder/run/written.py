@@ -54,8 +54,14 @@ class WrittenFiles:
             patterns = self._patterns if self._is_data(path) else ["*"]
             if not any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
                 continue
-            if not is_path(self.name_of(path)):  # `.hidden`, for example
-                continue
+            name = self.name_of(path)
+            if "/." in f"/{name}":
+                continue  # hidden
+            if not is_path(name):
+                raise Refusal(
+                    f"wrote a file, {name!a}, whose name not every system can check out",
+                    "Give it a shorter name without special characters.",
+                )
             size = found[str(path)][1]
             if size > self._size:
                 wrote = f"wrote a file, {self.name_of(path)}, of {size:,} bytes"

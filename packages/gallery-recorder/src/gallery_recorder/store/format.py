@@ -42,6 +42,15 @@ _Slug = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")]
 Date = Annotated[str, Meta(pattern=r"^[12][0-9]{3}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z\Z")]
 # sphinx-gallery names files after objects.
 _Object = Annotated[str, Meta(pattern=r"^(?!\.\.)[ !#-&()+,\-.0-9;=@A-Z\[\]^_a-z{}~]{0,200}\Z")]
+# An input, relative to the folder of conf.py.
+_InputName = Annotated[
+    str,
+    Meta(
+        max_length=1000,
+        pattern=r"^(?:\.\./)*(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\]+"
+        r"(?:/(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\]+)*\Z",
+    ),
+]
 _Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*\Z")]
 # Pages calculate with these numbers, so they have bounds, far beyond any machine.
 _Count = Annotated[int, Meta(ge=0, le=10**18)]
@@ -196,6 +205,29 @@ class Provenance(_Struct, frozen=True):
     after: GpuState | None = None
 
 
+class Inputs(_Struct, frozen=True, omit_defaults=True):
+    """Everything that an example used besides its code. Paths are relative to conf.py's folder.
+
+    Attributes:
+        modules: SHA-256 of the syntax trees of the project's modules that it imported, by path.
+        files: SHA-256 of the project's files that Python opened for reading, by path.
+        matched: SHA-256 of the files that match a pattern of ``gallery_inputs``, by pattern.
+        versions: versions of the imported distributions.
+        variables: the environment variables of ``gallery_variables`` and ``gallery_refresh``; None
+            for a variable that was not set.
+        settings: the settings that change outputs, as texts.
+        capture_repr: for each code block, the methods that show its last expression.
+    """
+
+    modules: dict[_InputName, Sha256] = {}
+    files: dict[_InputName, Sha256] = {}
+    matched: dict[_Line, dict[_InputName, Sha256]] = {}
+    versions: dict[_Line, _Line] = {}
+    variables: dict[_Line, str | None] = {}
+    settings: dict[_Line, _Line] = {}
+    capture_repr: tuple[_Line, ...] = ()
+
+
 class RunFacts(_Struct, frozen=True):
     """The run: its date (UTC), duration, memory in MB (``show_memory``) and peak memory in bytes.
 
@@ -233,6 +265,8 @@ class Recording(_Struct, frozen=True):
         backreferences: the objects that the code names.
         thumbnail: the image for the thumbnail, if a scraper chose one.
         files: the SHA-256 of each file.
+        inputs: what the example used; None in a recording of an older engine, or of an example
+            that did not reach its end.
     """
 
     schema: int
@@ -248,6 +282,7 @@ class Recording(_Struct, frozen=True):
     backreferences: _References = {}
     thumbnail: _FileName | None = None
     files: dict[_FileName, Sha256] = {}
+    inputs: Inputs | None = None
 
     @property
     def timed(self) -> bool:
@@ -364,6 +399,21 @@ def is_date(text: str) -> bool:
 def is_path(name: str) -> bool:
     """Whether *name* can be the name of a recording's file: a path below a folder."""
     return _fits(name, _FileName)
+
+
+def is_shown(name: str) -> bool:
+    """Whether *name* can be the name of an image on a page."""
+    return _fits(name, _ShownFile)
+
+
+def is_input(name: str) -> bool:
+    """Whether *name* can be the name of an input."""
+    return _fits(name, _InputName)
+
+
+def is_line(text: str) -> bool:
+    """Whether *text* is one line without control characters."""
+    return _fits(text, _Line)
 
 
 def is_code(name: str, meant: Iterable[Mapping[str, Any]]) -> bool:

@@ -21,6 +21,7 @@ from gallery_recorder.project.galleries import Example
 from gallery_recorder.project.script import Script, ScriptError, key_of
 from gallery_recorder.store import atomic, format, images, migrations, reading
 from gallery_recorder.store.format import FILE_NAME, Recording, slug
+from gallery_recorder.store.inputs import NO_CHANGES, Changes, Here
 from gallery_recorder.store.reading import NewerError, ReadingError
 
 _DEEPEST = 20  # folders within each other, far more than a recording's path has
@@ -35,6 +36,26 @@ _LINK = "{} is a symbolic link; replace it by the folder itself"
 
 class RecordingError(RecorderError):
     """A recording that cannot be used; the message names file, field and remedy."""
+
+
+@dataclass(frozen=True)
+class RecordedFiles:
+    """The files of the recording in *folder*, by the *names* that it lists.
+
+    Other files in the folder have no hash, so for all that shows a recording they do not exist.
+    """
+
+    folder: Path
+    names: frozenset[str]
+
+    def path(self, name: str) -> Path | None:
+        """The path of the file *name*; None if the recording does not list it."""
+        return self.folder / name if name in self.names else None
+
+
+def files_of(folder: Path, recording: Recording) -> RecordedFiles:
+    """The files of the *recording* in *folder*."""
+    return RecordedFiles(folder, frozenset(recording.files))
 
 
 @dataclass(frozen=True)
@@ -100,8 +121,13 @@ def is_current(key: str, script: Script) -> bool:
     return key == script.key
 
 
-def current_among(examples: Iterable[Example]) -> Callable[[Recording], bool]:
-    """A function: whether a recording is of the current code of its example among *examples*."""
+def current_among(
+    examples: Iterable[Example], here: Here | None = None
+) -> Callable[[Recording], bool]:
+    """A function: whether a recording is current for its example among *examples*.
+
+    It is of the current code, of the inputs *here*, and passed if it is to pass.
+    """
     by_label = {example.label: example for example in examples}
     scripts: dict[str, Script | None] = {}
 
@@ -112,7 +138,11 @@ def current_among(examples: Iterable[Example]) -> Callable[[Recording], bool]:
             with contextlib.suppress(KeyError, ScriptError):
                 scripts[label] = by_label[label].load()
         script = scripts[label]
-        return script is not None and is_current(made.key, script)
+        if script is None or not is_current(made.key, script):
+            return False
+        if made.run.status == "failed" and not by_label[label].expected_to_fail:
+            return False
+        return not (here and here.changes(made.inputs, made.provenance.kind, script).stale)
 
     return is_current_recording
 
@@ -156,8 +186,12 @@ def later_failure(folder: Path, script: Script) -> LaterFailure | None:
 class Found:
     """A recording of an example, or the *error* of a recording that cannot be used.
 
-    ``state`` is *current*, *stale*, *failed* (the current code failed) or *damaged*; ``later`` is
-    a failure of the current code beside a good recording.
+    Attributes:
+        state: *current*, *stale*, *failed* (the current code failed), *passed* (although conf.py
+            expects it to fail) or *damaged*.
+        later: a failure of the current code beside a good recording.
+        changes: what has changed since, besides the code.
+        why: what has changed, in words; empty if the recording is of the current code and inputs.
     """
 
     at: Location
@@ -165,12 +199,21 @@ class Found:
     made: Recording | None = None
     error: RecordingError | None = None
     later: LaterFailure | None = None
+    changes: Changes = NO_CHANGES
+    why: str = ""
 
 
 def of_script(
-    script: Script, may_fail: bool, roots: Iterable[Path], checks: Sequence[Check] = ()
+    script: Script,
+    expected_to_fail: bool,
+    roots: Iterable[Path],
+    checks: Sequence[Check] = (),
+    here: Here | None = None,
 ) -> list[Found]:
-    """The recordings of *script* below *roots*; with *may_fail*, a recorded failure is current."""
+    """The recordings of *script* below *roots*.
+
+    Inputs are compared with those *here*; without it, only the code is.
+    """
     found = []
     for at in (at for root in roots for at in find(root, script.gallery, script.name)):
         try:
@@ -179,11 +222,39 @@ def of_script(
         except RecordingError as error:
             found.append(Found(at, "damaged", error=error))
             continue
-        state = "current" if is_current(made.key, script) else "stale"
-        failed = state == "current" and made.run.status == "failed" and not may_fail
-        failed = failed or (state == "stale" and later is not None)
-        found.append(Found(at, "failed" if failed else state, made, later=later))
+        changes = NO_CHANGES
+        if here:
+            changes = here.changes(made.inputs, made.provenance.kind, script)
+        why = changed(script, made, changes.stale)
+        state = _state(made, why, later, expected_to_fail)
+        found.append(Found(at, state, made, later=later, changes=changes, why=why))
     return found
+
+
+def _state(made: Recording, why: str, later: LaterFailure | None, expected_to_fail: bool) -> str:
+    if why:
+        return "failed" if later else "stale"
+    if made.run.status == "failed":
+        return "current" if expected_to_fail else "failed"
+    if expected_to_fail:
+        return "passed"
+    return "failed" if later else "current"
+
+
+def changed(script: Script, made: Recording, inputs: Iterable[str] = ()) -> str:
+    """What has changed since *script* was recorded as *made*, in words; empty for nothing.
+
+    The changed *inputs* are texts.
+    """
+    parts = []
+    if not is_current(made.key, script):
+        before = {block.key for block in made.blocks}
+        new = sum(block.key not in before for block in script.code)
+        has = "has" if new == 1 else "have"
+        parts.append(f"{new} of {len(script.code)} code blocks {has} changed")
+        if not new:
+            parts = ["code blocks were removed or moved"]
+    return "; ".join([*parts, *inputs])
 
 
 def all_recordings(root: Path) -> Iterator[Path]:
@@ -268,6 +339,23 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     atomic.make_folder(folder.parent)
     atomic.replace_folder(staging, folder)
     remove_failure(folder)
+
+
+_ATTRIBUTES = """\
+# Recordings are checked by their bytes, so git changes no line ends, whatever core.autocrlf says.
+* -text
+"""
+
+
+def protect_from_git(folder: Path, root: Path) -> None:
+    """Let git keep the bytes of the recordings in *folder*, which is or becomes the folder *root*.
+
+    Without a repository around *root* there is nothing to do; an existing file stays.
+    """
+    path = folder / ".gitattributes"
+    in_repository = any((above / ".git").exists() for above in root.absolute().parents)
+    if in_repository and not os.path.lexists(path):
+        atomic.write(path, _ATTRIBUTES.encode())
 
 
 def remove_failure(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The state of each example's recording on each device, such as current or stale."""
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,9 @@ from gallery_recorder.console import visible
 from gallery_recorder.project import commands, needs
 from gallery_recorder.project.galleries import Project
 from gallery_recorder.project.script import ScriptError
-from gallery_recorder.store import bounds, recording
+from gallery_recorder.store import bounds, moving, recording
 from gallery_recorder.store.format import Recording
+from gallery_recorder.store.inputs import Here
 from gallery_recorder.store.recording import Found
 
 
@@ -19,8 +21,13 @@ from gallery_recorder.store.recording import Found
 class Row:
     """An example on one device and variant.
 
-    ``state`` is *current*, *stale*, *failed*, *damaged* or *missing*; *unreadable* for an invalid
-    script, *orphan* for a recording without an example. ``text`` says what is wrong.
+    Attributes:
+        state: *current*, *stale*, *failed*, *passed* (although conf.py expects it to fail),
+            *damaged* or *missing*; *unreadable* for an invalid script, *orphan* for a recording
+            without an example.
+        text: what is wrong.
+        why: why it is not current, in one line.
+        different: what is different here but does not make it stale, in one line.
     """
 
     name: str
@@ -30,6 +37,8 @@ class Row:
     text: str = ""
     needs: str = ""
     folder: Path | None = None
+    why: str = ""
+    different: str = ""
 
 
 def rows(project: Project, recordings: Path | None = None) -> list[Row]:
@@ -39,6 +48,7 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
     """
     roots = [recordings] if recordings else project.settings.roots
     preferred, checks = project.settings.reference, bounds.checks_of(project.settings)
+    here = Here.of(project)
     result = []
     for example in project.executed:
         name = project.label(example)
@@ -46,29 +56,81 @@ def rows(project: Project, recordings: Path | None = None) -> list[Row]:
             script = example.load()
             needed = needs.in_words(script)
         except ScriptError as error:
-            result.append(Row(name, "-", "unreadable", text=str(error)))
+            text = str(error)
+            result.append(Row(name, "-", "unreadable", text=text, why=text.splitlines()[0]))
             continue
         if not script.code:
             continue
-        own = [
-            Row(name, one.at.place, one.state, one.made, _text(one), needed, one.at.folder)
-            for one in recording.of_script(script, example.may_fail, roots, checks)
-        ]
+        found = recording.of_script(script, example.expected_to_fail, roots, checks, here)
+        own = [_row(name, one, needed) for one in found]
         if not any(_is_at(row, preferred) for row in own):
-            own.insert(0, Row(name, preferred or "-", "missing", needs=needed))
+            own.insert(0, _missing(name, preferred, needed))
         result += own
     labels = {example.label for example in project.examples}
+    proposed = moving.proposals(project, roots, here)
     for root in roots:
         for folder in recording.all_recordings(root):
             device, *rest = folder.relative_to(root).parts
             if recording.is_orphan((device, *rest), labels):
                 text = f"{folder}: no example has this name; `prune` deletes it"
-                result.append(Row("/".join(rest), device, "orphan", text=text, folder=folder))
+                why = "no example has this name"
+                if folder in proposed:
+                    command = f"{commands.command()} move {shlex.join(proposed[folder])}"
+                    why = f"{why}; {proposed[folder][1]} has the same code: {command}"
+                    text = f"{folder}: {why}"
+                result.append(
+                    Row("/".join(rest), device, "orphan", text=text, folder=folder, why=why)
+                )
     return result
+
+
+def _row(name: str, found: Found, needed: str) -> Row:
+    """The row of a recording."""
+    text = _text(found)
+    why = found.why
+    if found.state == "failed":
+        why = "; ".join(filter(None, [why, _failure(found, text)]))
+    elif found.state == "passed":
+        why = PASSED
+    elif found.error:
+        why = text.splitlines()[0]
+    return Row(
+        name=name,
+        place=found.at.place,
+        state=found.state,
+        made=found.made,
+        text=text,
+        needs=needed,
+        folder=found.at.folder,
+        why=why,
+        different="; ".join(found.changes.different),
+    )
+
+
+def _missing(name: str, preferred: str | None, needed: str) -> Row:
+    """The row of an example without a recording on the preferred device."""
+    why = f"never recorded on {preferred}" if preferred else "never recorded"
+    if needed:
+        why = f"{why}; it needs {needed}"
+    return Row(name, preferred or "-", "missing", needs=needed, why=why)
+
+
+#: Said of an example that passed although conf.py expects it to fail.
+PASSED = "it passed, although expected_failing_examples names it: remove it there"
+
+
+def _failure(found: Found, text: str) -> str:
+    """The failure of the current code in one line."""
+    lines = text.strip().splitlines() or ["it failed"]
+    if found.later:
+        return f"{lines[0]} (executed {found.later.recorded})"
+    return f"it failed: {lines[-1]}"
 
 
 def _text(found: Found) -> str:
     """What is wrong with a recording: its error, or the example's failure."""
+    if found.state == "passed":
+        return PASSED
     if found.later:
         return f"{found.later.text}\n(executed {found.later.recorded})"
     if found.state == "failed" and found.made:
@@ -98,12 +160,21 @@ def lacking(rows: list[Row], preferred: str | None) -> str | None:
         elif _is_at(row, preferred):
             found.setdefault(row.name, row)
     where = f" on {preferred}" if preferred else ""
-    listed = "".join(f"  {row.name}: {row.state} ({row.place})\n" for row in found.values())
-    return f"To record{where}:\n{listed}{commands.record([*found])}" if found else None
+    if not found:
+        return None
+    listed = "".join(_line(row) for row in found.values())
+    names = [name for name, row in found.items() if row.state != "passed"]
+    command = commands.record(names) if names else "Correct conf.py."
+    return f"To record{where}:\n{listed}{command}"
+
+
+def _line(row: Row) -> str:
+    why = f": {row.why}" if row.why else ""
+    return f"  {row.name}: {row.state} ({row.place}){why}\n"
 
 
 #: All states, in the order of the summary.
-STATES = ("current", "stale", "failed", "damaged", "missing", "unreadable", "orphan")
+STATES = ("current", "stale", "failed", "passed", "damaged", "missing", "unreadable", "orphan")
 
 
 def show(rows: list[Row], only: str | None = None, sizes: bool = False) -> None:
@@ -132,6 +203,20 @@ def show(rows: list[Row], only: str | None = None, sizes: bool = False) -> None:
     print("\n" + (", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) or "no examples"))
     if sizes:
         print(f"{decimal(total)} in all")
+
+
+def show_why(rows: list[Row], only: str | None = None) -> None:
+    """Print a line for each of *rows* that is not current, or whose inputs are different here."""
+    for row in rows:
+        if only and row.state != only:
+            continue
+        parts = [row.why] if row.why else []
+        if row.different:
+            parts.append(f"different here: {row.different}")
+        if parts:
+            print(visible(f"{row.name} ({row.place}) {row.state}: {'; '.join(parts)}"))
+    if all(row.state == "current" for row in rows):
+        print(f"{len(rows)} current")
 
 
 def _is_at(row: Row, preferred: str | None) -> bool:

@@ -192,6 +192,7 @@ def _put(
             recording.remove(folder, new)
         atomic.sync(file for file in copied if file.exists())
         if added or replaced or deleted:
+            recording.protect_from_git(new, root)
             atomic.replace_folder(new, root)
     same = len(found) - added - replaced
     pruned = f", {len(deleted)} deleted" if deleted else ""
