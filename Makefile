@@ -13,8 +13,11 @@ SITE      ?=
 VERSION   ?=
 OVERWRITE ?=
 YES       ?=
-# Recipes read these as "$$VERSION", so the shell never parses a value as a command.
-export SITE VERSION OLD NEW T
+# Values are data: make never expands one, and recipes read them as "$$VERSION", so the shell never
+# parses one as a command.
+VALUES := T DEVICE FORCE OLD NEW PORT SITE VERSION OVERWRITE YES
+$(foreach name,$(VALUES),$(eval override $(name) := $$(value $(name))))
+export $(VALUES)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Whatever Python a verb uses, it finds the packages of this checkout without an install.
@@ -51,7 +54,7 @@ SPHINX  := $(PY) -m sphinx -c . -d build/doctrees $(if $(CI),-W --keep-going) -q
 GALLERY := $(PY) -m gallery_recorder
 TOOLS   := PATH="$(dir $(PY)):$$PATH"
 
-.PHONY: help html record new status check compare publish unpublish test quick lint test-stress \
+.PHONY: help html record traces new status check compare publish unpublish test quick lint test-stress \
   test-patches test-matrix test-peers test-engines api linkcheck bench serve clean missing committed tests
 
 help: ## list the verbs
@@ -66,10 +69,13 @@ html: $(RENDER) ## build the site in build/html; record tutorials without a reco
 	@echo "The site: file://$(CURDIR)/build/html/index.html"
 
 missing: $(RECORD)
-	$(GALLERY) record --missing --device $(DEVICE)
+	$(GALLERY) record --missing --device "$$DEVICE"
 
 record: $(RECORD) ## run tutorials and keep their outputs: T=02 (one), DEVICE=auto|cuda|cpu, FORCE=1
-	$(GALLERY) record $$T --device $(DEVICE) $(if $(FORCE),--force)
+	set -f; $(GALLERY) record --device "$$DEVICE" $(if $(FORCE),--force) -- $$T
+
+traces: $(RECORD) ## make the traces that lessons show, of kernels that have changed
+	@$(PY) -m traces.make
 
 new: ## write the skeleton of a tutorial: T=16-my-kernel
 	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
@@ -77,12 +83,13 @@ new: ## write the skeleton of a tutorial: T=16-my-kernel
 status: $(RENDER) ## list current, stale and missing recordings
 	@$(GALLERY) status
 
-check: $(RENDER) ## fail if a recording of the reference GPU is missing or breaks a stated limit
+check: $(RENDER) ## fail if a recording is missing or breaks a limit, or a built page lacks a script
 	@$(GALLERY) status --check any
 	@$(PY) -m triton_site.numbers.measured
+	@test ! -e build/html/index.html || $(PY) -m triton_site.pages.loaded build/html
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
-	@$(GALLERY) compare "$${OLD:-build/committed/recordings}" "$$NEW"
+	@$(GALLERY) compare -- "$${OLD:-build/committed/recordings}" "$$NEW"
 	@$(PY) -m triton_site.numbers.speed "$${OLD:-build/committed/recordings}" "$$NEW"
 
 committed:
@@ -90,13 +97,13 @@ committed:
 	@git archive HEAD recordings | tar -x -C build/committed
 
 serve: html ## build the site and serve it on this machine: PORT=8000
-	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
+	$(PY) -m http.server --bind 127.0.0.1 --directory build/html -- "$$PORT"
 
 publish: $(RENDER) ## add build/html to a site of versions: SITE=dir VERSION=v1.0.0 OVERWRITE=1
-	@$(GALLERY) publish build/html "$$SITE" --version "$$VERSION" $(if $(OVERWRITE),--overwrite)
+	@$(GALLERY) publish "--version=$$VERSION" $(if $(OVERWRITE),--overwrite) -- build/html "$$SITE"
 
 unpublish: $(RENDER) ## remove a version from a site, after asking: SITE=dir VERSION=v1.0.0 YES=1
-	@$(GALLERY) unpublish "$$SITE" --version "$$VERSION" $(if $(YES),--yes)
+	@$(GALLERY) unpublish "--version=$$VERSION" $(if $(YES),--yes) -- "$$SITE"
 
 clean: ## delete everything that was built; recordings stay
 	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[3-9] docs/gen_modules

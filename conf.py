@@ -4,6 +4,7 @@ from pathlib import Path
 
 from triton_site.pages.assemble import assemble_gallery
 from triton_site.pages.exercises import write_checker
+from triton_site.pages.theme import write_layered_sheet
 from triton_site.references import REFERENCE_DEVICES, REFERENCES, SOFTWARE
 
 project = "Triton Gallery"
@@ -104,15 +105,15 @@ html_static_path = [
     "docs/_static",
     str(write_checker(_root, _root / "build/checker/exercise.pyz")),
     str(_root / "build/checker/exercise.py"),
+    "packages/triton-watch/src/triton_watch/player.js",  # of `.. trace::`
+    str(write_layered_sheet(_root / "build/theme")),
 ]
 html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
+# Other scripts are loaded where a page has their node: triton_site/pages/assets.py.
 html_js_files = [
     ("site.js", {"defer": ""}),
-    ("tiles.js", {"defer": ""}),
-    ("occupancy.js", {"defer": ""}),
-    ("xray.js", {"defer": ""}),
-    ("plots.js", {"defer": ""}),
     ("versions.js", {"defer": ""}),
+    ("previews.js", {"defer": ""}),
 ]
 html_logo = "docs/_static/logo.svg"
 html_show_sphinx = False  # the footer names it

@@ -3,7 +3,7 @@
 import torch
 
 from exercises.compare import size_of
-from triton_watch.watch import watching
+from triton_watch.watcher import watching
 
 ATTENTION = {"rtol": 2**-9, "atol": 2**-9}  # weights and output are rounded to fp16
 

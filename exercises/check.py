@@ -11,7 +11,7 @@ from exercises.compare import difference, shown
 from exercises.table import EXERCISES
 from triton_watch.operations import results_with_gaps
 from triton_watch.places import FaultError, count_of, line_in, root_of
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 def check(name, module, on_gpu=False, began=lambda: None, watch=None):
@@ -85,8 +85,8 @@ def a_copy(exercise, watch):
     if exercise.copies or not watch.copied:
         return ""
     return (
-        f"it copies {watch.copied} bytes by `.contiguous()` before the kernel runs: pass the strides "
-        "to the kernel instead."
+        f"it copies {watch.copied} bytes by `.contiguous()` before the kernel runs: pass the "
+        "strides to the kernel instead."
     )
 
 

@@ -2,8 +2,10 @@
 
     python exercise.pyz 02-log-softmax mine.py          # in Triton's interpreter: without a GPU
     python exercise.pyz 02-log-softmax mine.py --gpu    # on the GPU, beside our time and PyTorch's
+    python exercise.pyz 02-log-softmax --start          # writes a file to begin with
+    python exercise.pyz 02-log-softmax --hint 1         # helps
     python exercise.pyz --watch my_script.py            # watches the kernels of any script
-    python exercise.pyz                                 # lists the exercises
+    python exercise.pyz                                 # lists the exercises, and what is done
 
 *mine.py* defines the function that the exercise asks for. It is called with awkward shapes, and its
 results are compared with PyTorch's. The interpreter watches each address that a kernel uses: it
@@ -18,6 +20,9 @@ import sys
 import zipimport
 from pathlib import Path
 
+from exercises import progress
+from exercises.skeleton import skeleton
+from exercises.tasks import TASKS
 from triton_watch.command import add_options, new_watch, watch_script, write_trace
 from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
 
@@ -38,13 +43,15 @@ def main(arguments=None):
 
 def _parser():
     parser = argparse.ArgumentParser(
-        usage="exercise.pyz [EXERCISE FILE [--gpu]] [--watch SCRIPT …]",
+        usage="exercise.pyz [EXERCISE [FILE] [--start | --hint N | --gpu]] [--watch SCRIPT …]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("exercise", nargs="?", help="its name, or the beginning of it")
     parser.add_argument("file", nargs="?", help="the file with your function")
     parser.add_argument("--gpu", action="store_true", help="run on the GPU, and compare the speed")
+    parser.add_argument("--start", action="store_true", help="write a skeleton of the file")
+    parser.add_argument("--hint", type=int, metavar="N", help="show a hint: 1 is the first")
     add_options(parser)
     parser.add_argument(
         "--watch", nargs=argparse.REMAINDER, metavar="SCRIPT", help="a script and its arguments"
@@ -53,16 +60,22 @@ def _parser():
 
 
 def _check(options, arguments):
-    from exercises.table import EXERCISES
-
-    names = names_beginning_with(options.exercise or "", EXERCISES)
-    if not options.file or len(names) != 1:
+    names = names_beginning_with(options.exercise or "", TASKS)
+    if len(names) != 1:
         if not names:
             print(f"There is no exercise {options.exercise}. These are all:")
-        print_list(names or EXERCISES)
+        print_list(names or TASKS)
         return 2 if options.exercise else 0
     (name,) = names
-    needed_gpu = EXERCISES[name].gpu
+    if options.hint is not None:
+        return show_hint(name, options.hint)
+    if options.start:
+        return start(name, Path(options.file or f"{name}.py"))
+    if not options.file:
+        print_list(names)
+        print(f"Begin with `{_program()} {name} --start`, or name the file with your function.")
+        return 2
+    needed_gpu = TASKS[name].gpu
     if needed_gpu and not options.gpu:
         print(f"{name} needs {needed_gpu}, since no interpreter executes Gluon: add --gpu.")
         return 2
@@ -78,13 +91,43 @@ def names_beginning_with(beginning, names):
 
 
 def print_list(names):
-    """Print exercises with their functions."""
-    from exercises.table import EXERCISES
-
+    """Print exercises with their functions, level and minutes, and which are done."""
+    done = progress.read()
     for name in names:
-        exercise = EXERCISES[name]
-        about = f"{exercise.level}, {exercise.minutes} minutes"
-        print(f"{name + ':':33s} {exercise.function}  ({about})")
+        task = TASKS[name]
+        mark = f"  done {done[name]}" if name in done else ""
+        print(f"{name + ':':33s} {task.function}  ({task.level}, {task.minutes} minutes){mark}")
+
+
+def show_hint(name, number):
+    """Print a hint of an exercise."""
+    hints = TASKS[name].hints
+    if not 1 <= number <= len(hints):
+        print(f"{name} has {len(hints)} hints: --hint 1 is the first.")
+        return 2
+    print(hints[number - 1].replace("``", "`"))
+    return 0
+
+
+def start(name, path):
+    """Write a file to begin with; a file that exists is left as it is."""
+    if path.exists():
+        print(f"{path} exists already, and stays as it is.")
+        return 2
+    try:
+        path.write_text(skeleton(name, path.name, _program()), encoding="utf-8")
+    except OSError as error:
+        print(f"{path} cannot be written: {error.strerror}.")
+        return 2
+    print(f"Write {TASKS[name].function} in {path}, then: {_program()} {name} {path}")
+    return 0
+
+
+def _program():
+    """The command as the reader types it."""
+    if isinstance(__loader__, zipimport.zipimporter):
+        return f"python {Path(sys.argv[0]).name}"
+    return "python -m exercises"
 
 
 def _run(job, file, options, arguments):
@@ -148,6 +191,7 @@ def check_file(name, options, child):
     if wrong:
         print(f"Not yet. {wrong}")
         return 1
+    progress.note(name)
     if on_gpu:
         compare_speed(name, module)
     return 0

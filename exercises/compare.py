@@ -1,6 +1,5 @@
 """What an exercise asks for, and what is wrong with an answer."""
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,11 +10,10 @@ FP32 = {"rtol": 1e-5, "atol": 1e-6}
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """What is asked for.
+class Check:
+    """How an answer to a task is checked.
 
     Attributes:
-        function: its name and parameters.
         cases: makes the arguments to try, each a tuple.
         reference: computes what the function must return, from the same arguments.
         tolerance: how far the two may be apart; a function computes it from the arguments.
@@ -26,16 +24,10 @@ class Exercise:
         use: calls the function; one that differentiates it as well returns results and gradients.
         names: what the results are called, where there are several.
         properties: further checks; each returns what is wrong, or nothing.
-        level, minutes: how hard it is for who has read the lesson.
-        hints: what helps, one after the other.
-        kernels: whether kernels compute the result.
-        copies: whether PyTorch may copy tensors before the kernel runs (``.contiguous()``).
-        gpu: the GPU that it needs, if the interpreter cannot execute it.
         large: makes arguments whose time on a GPU says something.
         pytorch: what PyTorch offers for these arguments.
     """
 
-    function: str
     cases: Callable
     reference: Callable | None = None
     tolerance: dict | Callable = field(default_factory=lambda: FP32)
@@ -46,25 +38,21 @@ class Exercise:
     use: Callable = lambda call, arguments: call(*arguments)
     names: tuple = ()
     properties: tuple = ()
-    level: str = "medium"
-    minutes: int = 30
-    hints: tuple = ()
-    kernels: bool = True
-    copies: bool = True
-    gpu: str = ""
     large: Callable | None = None
     pytorch: Callable | None = None
 
-    @property
-    def name(self):
-        """The name of the function."""
-        return self.function.partition("(")[0]
 
-    @property
-    def parameters(self):
-        """The names of its parameters."""
-        (function,) = ast.parse(f"def {self.function}: 0").body
-        return [argument.arg for argument in function.args.args]
+class Exercise:
+    """A task and its check, with the attributes of both."""
+
+    def __init__(self, task, check):
+        self.task = task
+        self.check = check
+
+    def __getattr__(self, name):
+        if hasattr(self.task, name):
+            return getattr(self.task, name)
+        return getattr(self.check, name)
 
 
 def size_of(*values):

@@ -83,6 +83,21 @@ def test_shares_are_recorded_and_kept_on_a_branch_whatever_fails(runner):
     assert "current" in (runner.folder.parent / "summary").read_text()
 
 
+def test_a_name_is_never_an_option_and_a_failure_stays_in_its_block_of_the_summary(runner):
+    evil = "-Dgallery_launcher=touch,launched"
+    assert not runner(names=evil)
+    runner(pull=evil, record="false")
+    runner(push=evil)
+    assert not [*runner.folder.rglob("launched")]
+    (runner.folder / "examples" / "a.py").write_text(
+        '"""\na\n=\n"""\nraise ValueError("x\\n```\\n# A title of the summary")\n'
+    )
+    assert not runner()
+    summary = (runner.folder.parent / "summary").read_text()
+    assert "# A title of the summary" in summary
+    assert {line[:4] for line in summary.splitlines() if line} == {" " * 4}
+
+
 def test_no_input_is_part_of_a_command():
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step["run"]

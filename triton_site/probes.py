@@ -54,7 +54,7 @@ class software:  # noqa: N801 - its name is the name in the recordings
         if (recording.variant or "").startswith("triton-") and recording.variant != release:
             said = f"`variant` is {recording.variant}, but it was made with {release}"
             raise ReadingError(f"probes: {SOFTWARE}: {said}")
-        for name in recording.data:
+        for name in recording.files:  # pages look for files by name, whatever shows them
             if name.endswith(".csv"):
                 csv_files.check(folder / name)
 

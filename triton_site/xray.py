@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder.api import seam
+from gallery_recorder.api import recording, seam
 from triton_site import launches, xray_data
 from triton_site.xray_data import FILE_NAME, MAX_CODE
 
@@ -122,7 +122,7 @@ class kernels:  # noqa: N801 - its name is the name in the recordings
     @staticmethod
     def check(folder: Path, made: Any) -> None:
         """Raise ReadingError if facts or code of the recording *made* in *folder* are damaged."""
-        xray_data.read(folder, made.probes)
+        xray_data.read(recording.files_of(folder, made), made.probes)
 
     def _hook(self) -> None:
         knobs = sys.modules.get("triton.knobs")

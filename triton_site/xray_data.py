@@ -5,13 +5,12 @@ A recording is data from a pull request: numbers, texts and lists are bounded.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from gallery_recorder.api import ReadingError, reading
+from gallery_recorder.api import ReadingError, RecordedFiles, reading
 
 #: The probe's name in recordings, and the file of intermediate code beside them.
 PROBE = "triton_site.xray.kernels"
@@ -21,6 +20,8 @@ FILE_NAME = "xray.json.gz"
 MAX_CODE = 250_000
 
 _Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+#: Warps of a program, by which those of a multiprocessor are divided.
+_Warps = Annotated[int, Meta(ge=1, le=1 << 10)]
 _Word = Annotated[str, Meta(max_length=240)]
 _Constant = bool | Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | float | _Word | None
 _Code = Annotated[str, Meta(max_length=MAX_CODE + 100)]
@@ -41,7 +42,7 @@ class Facts(msgspec.Struct, frozen=True):
     name: _Word
     line: _Count
     constants: dict[_Word, _Constant]
-    warps: _Count
+    warps: _Warps
     stages: _Count | None
     registers: _Count
     spills: _Count
@@ -101,8 +102,8 @@ def names(probes: dict[str, Any]) -> set[str]:
     return {facts.name for facts in msgspec.convert(probes.get(PROBE, {}), _Found).kernels}
 
 
-def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, Kernel]]:
-    """The X-ray of the recording in *folder*, whose probes noted *probes*.
+def read(files: RecordedFiles, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, Kernel]]:
+    """The X-ray of the recording with these *files*, whose probes noted *probes*.
 
     Raises:
         ReadingError: it is damaged; the message names the file below the folder.
@@ -111,8 +112,10 @@ def read(folder: Path, probes: dict[str, Any]) -> tuple[list[Facts], dict[str, K
         facts = msgspec.convert(probes.get(PROBE, {}), _Found).kernels
     except msgspec.ValidationError as error:
         raise ReadingError(f"probes: {PROBE}: {error}") from error
-    path = folder / FILE_NAME
+    path = files.path(FILE_NAME)
+    if path is None:
+        return facts, {}
     try:
-        return facts, reading.load(path, dict[str, Kernel]) if path.exists() else {}
+        return facts, reading.load(path, dict[str, Kernel])
     except ReadingError as error:
-        raise ReadingError(str(error).removeprefix(f"{folder}/")) from error
+        raise ReadingError(str(error).removeprefix(f"{files.folder}/")) from error

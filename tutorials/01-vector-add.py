@@ -68,6 +68,10 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 # ``mask``
 #     Marks the offsets that lie inside the vectors. The last block is usually only partly full.
 #
+# Step through the programs, and see which elements each line touches:
+#
+# .. trace:: add
+#
 # The next kernel stores its offsets and its mask, so that we can look at them. The vector has 29
 # elements and a block has 8. That takes four programs; the output shows program 2:
 
@@ -315,9 +319,9 @@ if ON_GPU:
 #    :number: small
 #    :unit: %
 #
-#    A block of 64 elements has few bytes in flight, and there are sixteen times as many programs
-#    to start. Which of the two costs more, we have not measured. On an H100, blocks of 256 to 4096 elements differ
-#    little, and with 16,384 a thread needs more registers than it has.
+#    A block of 64 elements has few bytes in flight, and there are sixteen times as many programs to
+#    start. Which of the two costs more, we have not measured. On an H100, blocks of 256 to 4096
+#    elements differ little, and with 16,384 a thread needs more registers than it has.
 #
 # **Python's work is not in these times.** A call of ``add``, with the checks of the next section,
 # keeps the CPU busy for :measured:`cpu` µs. A call of PyTorch's addition takes

@@ -519,9 +519,9 @@ if ON_GPU:
 #
 # **The activation**: up to 1024 rows, the fused product has :measured:`fused_small` times the speed
 # of the library's with PyTorch's activation, on average over the square sizes. From 2048 on it has
-# :measured:`fused_large` times: the activation is a small part of a large product. **The layers** with one token and with
-# 17 are memory-bound, because all of B is read for few rows of A. Over the three layers, ``matmul``
-# has :measured:`layers` % of the library's speed.
+# :measured:`fused_large` times: the activation is a small part of a large product. **The layers**
+# with one token and with 17 are memory-bound, because all of B is read for few rows of A. Over the
+# three layers, ``matmul`` has :measured:`layers` % of the library's speed.
 #
 # In a long series of large products, the power limit can lower the GPU's clocks:
 # :doc:`/programming-guide/chapter-4/roofline`.

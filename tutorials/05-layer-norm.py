@@ -617,8 +617,8 @@ if ON_GPU:
 # both times. For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward
 # from :measured:`longer_backward`. A length above those of the plot is an estimate from its longest
 # row. Above 16,384 the CPU is the bottleneck at every length that our kernels compute. Where it is,
-# the GPU's speed does not count. There, our backward call takes :measured:`backward_calls` times the
-# CPU time of PyTorch's.
+# the GPU's speed does not count. There, our backward call takes :measured:`backward_calls` times
+# the CPU time of PyTorch's.
 #
 # Exercises
 # ---------

@@ -448,10 +448,10 @@ if ON_GPU:
 
 # %%
 # In the plot, at N = 16,384, ``attention`` reaches :measured:`long` TFLOPS, cuDNN
-# :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**. Its
-# code is not public. What we can say is what our kernel lacks: Triton waits for each product of this
-# loop before it goes on to the softmax. :doc:`06c-attention-gluon` starts the next product before the
-# softmax of this tile is done. With heads of 128 it has, on average,
+# :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**. Its code
+# is not public. What we can say is what our kernel lacks: Triton waits for each product of this
+# loop before it goes on to the softmax. :doc:`06c-attention-gluon` starts the next product before
+# the softmax of this tile is done. With heads of 128 it has, on average,
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
 # **Short sequences are slower.** Each program loads its queries first, stores its result last, and

@@ -75,10 +75,11 @@ ax.set(xticks=[], xlabel="time (a sketch)", xlim=(0, 12), ylim=(-0.8, 4))
 plt.show()
 
 # %%
-# In plain Triton you cannot write the second loop: the compiler chooses where it waits for products,
-# and in this loop it waits before the softmax. ``tl.range(…, warp_specialize=True)`` lets the
-# compiler give warps roles, but the loop stays its own. In Gluon you write it yourself. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The
-# price is a multiple of the code, for one kind of GPU, with names that change between releases.
+# In plain Triton you cannot write the second loop: the compiler chooses where it waits for
+# products, and in this loop it waits before the softmax. ``tl.range(…, warp_specialize=True)`` lets
+# the compiler give warps roles, but the loop stays its own. In Gluon you write it yourself.
+# Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The price is a multiple of
+# the code, for one kind of GPU, with names that change between releases.
 #
 # The kernel
 # ----------
@@ -273,10 +274,10 @@ def ahead_kernel(
 # the same keys and values, and first waits for them. One large program with **roles** solves both:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
-# * **Two warpgroups compute**, 64 queries each, with the same keys and values. Neither waits for the
-#   other's result, so one can multiply while the other computes its softmax. Nothing forces them to
-#   alternate, as barriers do in FlashAttention-3. They only share the buffers: one is filled again
-#   when both have read it.
+# * **Two warpgroups compute**, 64 queries each, with the same keys and values. Neither waits for
+#   the other's result, so one can multiply while the other computes its softmax. Nothing forces
+#   them to alternate, as barriers do in FlashAttention-3. They only share the buffers: one is
+#   filled again when both have read it.
 #
 # While the warpgroups store a result, the fetching warp already fetches tiles of the next block.
 # Each buffer has two barriers, called *ready* and *empty* in :doc:`09b-fp8-gluon`: here the
@@ -533,9 +534,9 @@ if HOPPER:
 # %%
 # At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
 # FlashAttention-2 :measured:`flash_long`. Compare within a run only: in the recording of
-# :doc:`06-fused-attention` cuDNN reaches :measured:`06-fused-attention:cudnn_long`. At N = 512 it reaches :measured:`short` TFLOPS, and cuDNN
-# :measured:`cudnn_short`. There, half of each tile on the diagonal is computed but not counted, and
-# a short row has few other tiles.
+# :doc:`06-fused-attention` cuDNN reaches :measured:`06-fused-attention:cudnn_long`. At N = 512 it
+# reaches :measured:`short` TFLOPS, and cuDNN :measured:`cudnn_short`. There, half of each tile on
+# the diagonal is computed but not counted, and a short row has few other tiles.
 #
 # In a program
 # ------------

@@ -260,8 +260,9 @@ def prepare(tiling, x, w):
 #   pipeline.
 #
 # **Whether the rule pays depends on the layer.** Below, compare ``triton`` with ``3 persistent``,
-# which has the large tile everywhere. With 128 tokens for each of 64 experts the rule has :measured:`rule_gains`
-# times the speed. With 1024 tokens for each it has :measured:`rule_loses` times.
+# which has the large tile everywhere. With 128 tokens for each of 64 experts the rule has
+# :measured:`rule_gains` times the speed. With 1024 tokens for each it has :measured:`rule_loses`
+# times.
 
 FEW = 64, 128, 4, 4, 2  # rows, columns, warps, stages, programs on an SM
 PAIR = 128, 128, 4, 3, 2

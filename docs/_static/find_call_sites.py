@@ -177,11 +177,17 @@ def files_of(places):
 def main(arguments):
     """Print the call sites of all files; return the exit status."""
     places = [Path(argument) for argument in arguments]
-    missing = [str(place) for place in places if not place.exists()]
-    if not places or missing or arguments[0] in ("-h", "--help"):
-        print(*(f"{place}: no such file or folder" for place in missing), sep="\n", file=sys.stderr)
+    if not places or arguments[0] in ("-h", "--help"):
         print(__doc__.partition("\n\n")[2], file=sys.stderr)
         return 2
+    for place in places:
+        if not place.exists():
+            print(f"{place}: no such file or folder", file=sys.stderr)
+            return 2
+        if place.suffix == ".ipynb":
+            text = f"{place}: a notebook; export it first: jupyter nbconvert --to script {place}"
+            print(text, file=sys.stderr)
+            return 2
     count = 0
     for path in files_of(places):
         try:

@@ -1,3 +1,4 @@
+// Used by: gallery-occupancy
 // A calculator of occupancy: choose a recorded kernel, and change its registers, shared memory or warps.
 (() => {
   "use strict";

@@ -1,16 +1,16 @@
-// The performance page: tables sort by their heads; the first one has filters by lesson and library.
+// Used by: gallery-chart
+// The performance page: filters of the chart, which stand in the address, and tables that sort.
 (() => {
   "use strict";
   for (const table of document.querySelectorAll("table.sortable")) {
     const body = table.tBodies[0];
     const value = (row, column) => {
-      const cell = row.cells[column];
-      const bar = cell.querySelector("svg");
-      const text = (bar ? bar.getAttribute("aria-label").split(": ")[1] : cell.textContent).trim();
+      const text = row.cells[column].textContent.trim();
       return Number.isNaN(parseFloat(text)) ? text : parseFloat(text);
     };
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       const button = document.createElement("button");
+      button.type = "button";
       button.append(...head.querySelector("p").childNodes);
       head.querySelector("p").append(button);
       button.addEventListener("click", () => {
@@ -25,22 +25,45 @@
       });
     });
   }
-  const table = document.querySelector("table.sortable");
-  if (!table) return;
-  const rows = [...table.tBodies[0].rows];
-  const lesson = (row) => row.querySelector(".gallery-lesson").textContent.split(" · ")[0];
-  const beside = (row) => row.cells[1].textContent.trim();
+
+  const chart = document.querySelector(".gallery-chart");
+  const rows = [...chart.querySelectorAll(".chart-row")];
   const filters = Object.assign(document.createElement("div"), { className: "gallery-filters" });
-  const choose = [["Lesson", lesson], ["Beside", beside]].map(([name, of]) => {
+  const status = document.createElement("span");
+  status.setAttribute("role", "status");
+  const names = { lesson: "Page", beside: "Beside", verdict: "Result" };
+  const selects = Object.entries(names).map(([name, words]) => {
     const label = document.createElement("label");
-    const select = document.createElement("select");
-    select.append(new Option("all", ""), ...[...new Set(rows.map(of))].sort().map((text) => new Option(text)));
-    label.append(`${name} `, select);
+    const select = Object.assign(document.createElement("select"), { name });
+    const values = [...new Set(rows.map((row) => row.dataset[name]))].sort();
+    select.append(new Option("all", ""), ...values.map((text) => new Option(text)));
+    label.append(`${words} `, select);
     filters.append(label);
-    return (row) => !select.value || of(row) === select.value;
+    return select;
   });
+  filters.append(status);
+  chart.before(filters);
+
+  function apply() {
+    let count = 0;
+    for (const row of rows) {
+      row.hidden = !selects.every((select) => !select.value || row.dataset[select.name] === select.value);
+      count += row.hidden ? 0 : 1;
+    }
+    for (const group of chart.querySelectorAll(".chart-group")) group.hidden = !group.querySelector(".chart-row:not([hidden])");
+    status.textContent = count < rows.length ? `${count} of ${rows.length}` : "";
+  }
+  const asked = new URLSearchParams(location.search);
+  for (const select of selects) {
+    const wanted = asked.get(select.name);
+    if ([...select.options].some((option) => option.value === wanted)) select.value = wanted;
+  }
   filters.addEventListener("change", () => {
-    for (const row of rows) row.hidden = !choose.every((fits) => fits(row));
+    const chosen = new URLSearchParams();
+    for (const select of selects) if (select.value) chosen.set(select.name, select.value);
+    const query = chosen.size ? `?${chosen}` : location.pathname;
+    history.replaceState(null, "", query + location.hash);
+    apply();
   });
-  (table.closest(".wy-table-responsive") || table).before(filters);
+  apply();
 })();

@@ -1,3 +1,4 @@
+// Used by: sphx-glr-single-img
 // The value of the point of a plot that is nearest to the mouse or the finger. The scraper has put a
 // <title> into each point of the SVG (triton_site/pages/points.py).
 (() => {

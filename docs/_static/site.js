@@ -3,8 +3,17 @@
   "use strict";
   const all = (selector) => [...document.querySelectorAll(selector)];
   const root = document.documentElement;
-  const kept = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
-  const keep = (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered */ } };
+
+  // What this browser keeps. Other sites of the same host share the store, so a name says whose it is.
+  const STORE = "triton-gallery ";
+  const kept = (key) => { try { return localStorage.getItem(STORE + key); } catch { return null; } };
+  const keep = (key, value) => { try { localStorage.setItem(STORE + key, value); } catch { /* not remembered */ } };
+  window.galleryStore = { kept, keep };
+
+  // The element that an address names; none for one that is damaged.
+  function elementAt(hash) {
+    try { return document.getElementById(decodeURIComponent(hash.slice(1))); } catch { return null; }
+  }
 
   // Light and dark.
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -13,14 +22,14 @@
     const name = () => { button.textContent = shown() === "dark" ? "Light" : "Dark"; };
     button.addEventListener("click", () => {
       root.dataset.theme = shown() === "dark" ? "light" : "dark";
-      keep("gallery-theme", root.dataset.theme);
+      keep("theme", root.dataset.theme);
       name();
     });
     dark.addEventListener("change", name);
     name();
   }
 
-  // The menu: open on a phone, and scrolled to the page.
+  // The menu: open where it has no room beside the page, and scrolled to the page.
   const side = document.querySelector(".wy-nav-side");
   const menu = document.querySelector(".gallery-menu");
   const open = (wanted) => {
@@ -29,20 +38,49 @@
   };
   menu?.addEventListener("click", () => open(!side.classList.contains("shift")));
   document.querySelector(".wy-nav-content-wrap")?.addEventListener("click", () => open(false));
-  addEventListener("keydown", (event) => { if (event.key === "Escape") open(false); });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !side?.classList.contains("shift")) return;
+    open(false);
+    menu.focus();
+  });
   side?.addEventListener("click", (event) => { if (event.target.closest("a")) open(false); });
   const here = side?.querySelector("a.current");
   if (here) side.firstElementChild.scrollTop = here.offsetTop - 120;
 
+  // What opens below a word closes by Esc, which gives the focus back, and by a click elsewhere.
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const opened of all(".gallery-opens[open]")) {
+      opened.open = false;
+      opened.querySelector("summary").focus();
+    }
+  });
+  document.addEventListener("click", (event) => {
+    for (const opened of all(".gallery-opens[open]")) if (!opened.contains(event.target)) opened.open = false;
+  });
+
+  // A sign behind a heading copies the address of its place.
+  document.addEventListener("click", (event) => {
+    const sign = event.target.closest?.(".headerlink");
+    if (!sign || event.ctrlKey || event.metaKey || !navigator.clipboard) return;
+    navigator.clipboard.writeText(sign.href).then(() => {
+      const text = sign.textContent;
+      if (sign.classList.contains("copied")) return;
+      sign.classList.add("copied");
+      sign.textContent = "copied";
+      setTimeout(() => { sign.textContent = text; sign.classList.remove("copied"); }, 1500);
+    }, () => { /* the address is in the bar of the browser */ });
+  });
+
   // The section in view, in both lists of sections.
-  const headings = all(".gallery-sections a").map((a) => document.getElementById(decodeURIComponent(a.hash.slice(1))));
+  const headings = all(".gallery-sections a").map((a) => elementAt(a.hash));
   function markSection() {
     // A link leads to where the bar and its like end, and what loads later may move the text a little.
     const edge = parseFloat(getComputedStyle(root).scrollPaddingTop) + 40;
     const above = headings.filter((section) => section && section.getBoundingClientRect().top < edge);
     const id = above.length ? `#${above.at(-1).id}` : "";
     for (const link of all(".gallery-sections a, li.toctree-l2 a")) {
-      if (id && decodeURIComponent(link.hash) === id) link.setAttribute("aria-current", "true");
+      if (id && elementAt(link.hash)?.id === id.slice(1)) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
     const other = document.querySelector(".gallery-same-section");
@@ -55,15 +93,21 @@
     markSection();
   }
 
-  // Progress: lessons that were opened, and those whose question was answered or whose end was reached.
+  // Progress: lessons that were opened, and those whose end was reached.
   const top = new URL(root.dataset.content_root, location.href).pathname;
-  const progress = JSON.parse(kept("gallery-progress") || "{}");
+  function keptProgress() {
+    try {
+      const found = JSON.parse(kept("progress"));
+      return found && typeof found === "object" ? found : {};
+    } catch { return {}; } // damaged: it starts anew
+  }
+  const progress = keptProgress();
   const nameOf = (url) => url.pathname.slice(top.length).replace(/[.]html$/, "");
   const lesson = document.querySelector("[data-lesson]")?.dataset.lesson;
   function markProgress() {
-    for (const link of all(".wy-menu-vertical li.toctree-l1 > a, .gallery-card-title a")) {
+    for (const link of all(".wy-menu-vertical li.toctree-l1 > a, .gallery-row a")) {
       const state = progress[nameOf(new URL(link.href))];
-      if (!state) continue;
+      if (state !== "seen" && state !== "done") continue;
       link.dataset.progress = state;
       link.title = state === "done" ? "Finished" : "Opened";
     }
@@ -71,38 +115,37 @@
   function note(state) {
     if (!lesson || progress[lesson] === "done") return;
     progress[lesson] = state;
-    keep("gallery-progress", JSON.stringify(progress));
+    keep("progress", JSON.stringify(progress));
     markProgress();
   }
   markProgress();
   note("seen");
-  addEventListener("gallery-answered", () => note("done"));
   const end = document.querySelector(".gallery-way");
   if (lesson && end) new IntersectionObserver(([entry]) => { if (entry.isIntersecting) note("done"); }).observe(end);
 
   // An entry that stood on this page: its old address leads to its page.
-  const old = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest(".api-index-pages :is(a, p)");
+  const old = location.hash && elementAt(location.hash)?.closest(".api-index-pages :is(a, p)");
   if (old) location.replace(old.matches("a") ? old.href.replace(/#.*/, location.hash) : old.querySelector("a").href);
 
   // The page as Markdown.
   for (const button of all(".gallery-copy")) {
+    const name = button.textContent;
     button.addEventListener("click", async () => {
       const answer = await fetch(button.dataset.twin).catch(() => null);
       if (!answer?.ok) { location.href = button.dataset.twin; return; }
       await navigator.clipboard.writeText(await answer.text());
       button.textContent = "Copied";
+      setTimeout(() => { button.textContent = name; }, 2000);
     });
   }
 
-  // Wide tables scroll by themselves, and the keyboard scrolls all wide boxes.
-  for (const table of all(".rst-content table.docutils:not(.field-list, .footnote, .citation)")) {
-    const box = Object.assign(document.createElement("div"), { className: "wy-table-responsive wide" });
-    table.replaceWith(box);
-    box.append(table);
-  }
+  // The head of a table that fits stays below the bar, and the keyboard scrolls all wide boxes.
   function letKeyboardScroll() {
-    for (const box of all(".wy-table-responsive")) box.classList.toggle("wide", box.firstElementChild.offsetWidth > box.clientWidth + 1);
-    for (const box of all("pre, .wy-table-responsive, div.math, .rst-content figure, .wy-side-scroll, .gallery-sections")) {
+    for (const box of all(".gallery-scroll")) {
+      box.classList.remove("fits");
+      box.classList.toggle("fits", box.scrollWidth <= box.clientWidth + 1);
+    }
+    for (const box of all("pre, .gallery-scroll:not(.fits), div.math, a.sphx-glr-single-img, .wy-side-scroll, .gallery-sections")) {
       if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight + 1) box.tabIndex = 0;
     }
   }

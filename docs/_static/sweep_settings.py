@@ -24,10 +24,18 @@ LOSS = 1.05
 
 def load(path):
     """Return the module in the file *path*, which has SETTINGS and call."""
+    if Path(path).suffix == ".ipynb":
+        raise UsageError(f"{path} is a notebook: save the cells of the kernel as a .py file")
     spec = importlib.util.spec_from_file_location("swept", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["swept"] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"{path} cannot be executed: {type(error).__name__}: {error}") from error
+    for name in ("SETTINGS", "call"):
+        if not hasattr(module, name):
+            raise UsageError(f"{path} does not define {name}")
     return module
 
 
@@ -36,6 +44,8 @@ def sweep(module):
     import torch
     import triton
 
+    if not torch.accelerator.is_available():
+        raise UsageError("PyTorch finds no GPU here, and a sweep measures times on one")
     gpu = torch.get_device_module().get_device_name()
     for values in itertools.product(*module.SETTINGS.values()):
         settings = dict(zip(module.SETTINGS, values, strict=True))
@@ -61,16 +71,40 @@ def words(settings):
     return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
+class UsageError(Exception):
+    """A file or a GPU is not there, or a file is not what it should be: one line says so."""
+
+
 def read(path):
     """Return ``release on GPU``, and {settings: row} of those that ran."""
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with open(path, newline="") as file:
+            table = csv.DictReader(file)
+            rows = list(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {text}") from error
+    missing = [name for name in COLUMNS[:4] if name not in (table.fieldnames or [])]
+    if missing:
+        raise UsageError(f"{path} is no table of this script: it has no column {missing[0]}")
     if not rows:
-        raise SystemExit(f"{path} has no rows")
+        raise UsageError(f"{path} has no rows")
     ran = {row["settings"]: row for row in rows if row["ms"]}
     if not ran:
-        raise SystemExit(f"{path}: no setting ran")
+        raise UsageError(f"{path}: no setting ran")
+    for row in ran.values():
+        if not is_number(row["ms"]):
+            raise UsageError(f"{path}: {row['ms']!r} is no time in milliseconds")
     return f"{rows[0]['release']} on {rows[0]['gpu']}", ran
+
+
+def is_number(text):
+    """Whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def compare(one, other):
@@ -104,15 +138,31 @@ def made(row):
 
 def main(arguments):
     """Sweep or compare; return the exit status."""
-    if len(arguments) == 3 and arguments[0] == "--compare":
-        return int(compare(*arguments[1:]) >= LOSS)
-    if len(arguments) != 2 or arguments[0].startswith("-") or not Path(arguments[0]).is_file():
-        print(__doc__, file=sys.stderr)
+    try:
+        if len(arguments) == 3 and arguments[0] == "--compare":
+            return int(compare(*arguments[1:]) >= LOSS)
+        if len(arguments) != 2 or arguments[0].startswith("-"):
+            print(__doc__, file=sys.stderr)
+            return 2
+        return write_sweep(*arguments)
+    except UsageError as error:
+        print(error, file=sys.stderr)
         return 2
-    with open(arguments[1], "w", newline="") as file:
+
+
+def write_sweep(kernel, target):
+    """Time the kernel in the file *kernel* with all settings, and write the rows to *target*."""
+    if not Path(kernel).is_file():
+        raise UsageError(f"there is no file {kernel}")
+    rows = sweep(load(kernel))
+    first = next(rows, None)  # before the file is touched: there may be no GPU
+    if first is None:
+        raise UsageError(f"{kernel}: SETTINGS has no combination")
+    with open(target, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        writer.writerows(sweep(load(arguments[0])))
+        writer.writerow(first)
+        writer.writerows(rows)
     return 0
 
 

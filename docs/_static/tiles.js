@@ -1,3 +1,4 @@
+// Used by: gallery-tiles
 // A slider through the waves of a product: which tiles run together, and which tiles they read.
 (() => {
   "use strict";

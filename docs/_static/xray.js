@@ -1,4 +1,5 @@
-// The intermediate code of a kernel below its source. Opening the fold fetches it; choosing a line of
+// Used by: gallery-xray
+// The intermediate code of a kernel beside its source. Opening its tab fetches it; choosing a line of
 // the source, by mouse or keyboard, marks the lines that were compiled from it.
 (function () {
   "use strict";
@@ -71,12 +72,13 @@
     }
     source.removeAttribute("tabindex");
     const hint = make("p", {}, "Choose a line of the kernel to see what it became.");
-    place.replaceChildren(hint, source, choice, code);
-    if (kinds.length) choose(kinds[0]);
+    const both = make("div", { className: "both" }, make("div", {}, source), make("div", {}, code));
+    place.replaceChildren(hint, choice, both);
+    if (kinds.length) choose(kinds.includes("ptx") ? "ptx" : kinds[0]);
   }
 
   function wait(place) {
-    place.closest("details").addEventListener("toggle", () => {
+    place.closest("details")?.addEventListener("toggle", () => {
       const name = place.dataset.source.replace(/^.*\//, "").replace(/\.js$/, "");
       waiting.set(name, [...(waiting.get(name) ?? []), place]);
       document.head.append(make("script", { src: place.dataset.source }));

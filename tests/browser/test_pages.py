@@ -83,7 +83,7 @@ def brightness(page: Page, selector: str, what: str) -> float:
 
 
 def test_colors_follow_the_system_until_the_reader_chooses(page: Page, address: str) -> None:
-    ground, text = (".wy-nav-content", "backgroundColor"), (".document p", "color")
+    ground, text = ("body", "backgroundColor"), (".document p", "color")
     page.emulate_media(color_scheme="light")
     page.goto(f"{address}stable/{FIRST}")
     assert brightness(page, *ground) > 200 > 100 > brightness(page, *text)

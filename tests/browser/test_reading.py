@@ -16,7 +16,7 @@ def test_the_search_box_leads_to_a_section(page: Page, address: str) -> None:
     box = page.locator("#rtd-search-form input[name=q]")
     box.fill("counting the bytes")
     box.press("Enter")
-    page.locator("#search-results li a").first.click()
+    page.locator("#search-results li li a").first.click()
     expect(page.locator("#counting-the-bytes")).to_be_in_viewport()
 
 
@@ -74,10 +74,12 @@ def test_an_exercise_names_its_check_and_folds_its_hints(page: Page, address: st
 
 def test_an_xray_shows_what_a_line_became(page: Page, address: str) -> None:
     page.goto(f"{address}{FIRST}")
-    fold = page.locator(".gallery-fold-xray").first
-    fold.locator("summary").first.click()  # other variants have folds within it
-    fold.locator(".choosable").first.click()
-    expect(fold.locator(".code .marked").first).to_be_visible()
+    panel = page.locator(".gallery-panel-kernel").first
+    panel.get_by_role("tab", name="What the compiler made").click()
+    panel.locator(".choosable").first.click()
+    expect(panel.locator(".code .marked").first).to_be_visible()
+    panel.get_by_role("tab", name="Kernel").click()
+    expect(panel.locator(".code")).to_be_hidden()
 
 
 def test_copy_buttons_copy_code_without_prompts(page: Page, address: str) -> None:
@@ -96,10 +98,13 @@ def test_copy_buttons_copy_code_without_prompts(page: Page, address: str) -> Non
     assert not [line for line in commands if line.startswith("$")]
 
 
-def test_a_card_shows_no_names_of_numbers_under_the_mouse(page: Page, address: str) -> None:
-    page.goto(f"{address}{GALLERY}/index.html")
-    card = page.locator(".sphx-glr-thumbcontainer").first
-    card.hover()
-    for part in ("::before", "::after"):
-        shown = "(card, part) => getComputedStyle(card, part).content"
-        assert card.evaluate(shown, part) == "none"
+def test_a_trace_shows_what_a_program_loads(page: Page, address: str) -> None:
+    page.goto(f"{address}{FIRST}")
+    player = page.locator("triton-trace").first
+    player.scroll_into_view_if_needed()
+    player.get_by_role("slider", name="Program").fill("1")
+    said = player.locator(".said")
+    expect(said).to_contain_text("loads 2 elements from 8 to 9 of x_ptr")
+    player.get_by_role("button", name="Next").click()
+    expect(said).to_contain_text("of y_ptr")
+    expect(player.locator("pre .current")).to_contain_text("y = tl.load")

@@ -80,3 +80,12 @@ def test_a_file_that_does_not_parse_is_told_and_passed_over(tmp_path):
     assert [f"{name}.py: skipped" in done.stderr for name in "abc"] == [True, True, False]
     assert "c.py:2" in done.stdout
     assert run(tmp_path / "missing").returncode == run().returncode == 2
+
+
+def test_a_notebook_and_a_missing_file_are_one_line_each(tmp_path):
+    (tmp_path / "kernel.ipynb").write_text("{}")
+    for name, message in (("kernel.ipynb", "nbconvert --to script"), ("none.py", "no such file")):
+        done = run(tmp_path / name)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1

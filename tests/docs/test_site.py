@@ -101,11 +101,11 @@ def test_the_one_module_of_the_engine_that_others_may_import_is_documented() -> 
 
 def test_edit_links_lead_to_sources(site: Path) -> None:
     for page in pages(site):
-        if address := links(page, "wy-breadcrumbs-aside").get("Edit"):
+        if address := links(page, "gallery-line").get("Edit"):
             assert (ROOT / address.split("/edit/main/")[1]).is_file(), page
-    first = links(site / "getting-started/tutorials/01-vector-add.html", "wy-breadcrumbs-aside")
+    first = links(site / "getting-started/tutorials/01-vector-add.html", "gallery-line")
     assert first["Edit"].endswith("/edit/main/tutorials/01-vector-add.py")
-    engine = links(site / "engine.html", "wy-breadcrumbs-aside")
+    engine = links(site / "engine.html", "gallery-line")
     assert engine["Edit"].endswith("/edit/main/packages/gallery-recorder/docs/engine.rst")
 
 
@@ -119,7 +119,7 @@ def test_page_says_where_its_outputs_come_from_and_colab_opens_its_notebook(
     assert "Triton" in line.text_content()
     record = next(address for address in provenance.values() if "recordings-" in address)
     assert urlsplit(record).fragment in anchors(target(page, record))
-    notebook = links(page, "wy-breadcrumbs-aside")["Open in Colab"]
+    notebook = links(page, "gallery-line")["Colab"]
     path = notebook.split("/blob/gh-pages/")[1].split("/", 1)[1]
     assert (site / path).is_file()
 
@@ -127,7 +127,7 @@ def test_page_says_where_its_outputs_come_from_and_colab_opens_its_notebook(
 def test_every_tutorial_has_a_card_on_the_front_page_and_a_place_in_every_menu(site: Path) -> None:
     tutorials = [page for page in PAGES.values() if re.search(r"tutorials/\d", page)]
     assert tutorials
-    cards = links(site / "index.html", "gallery-card").values()
+    cards = links(site / "index.html", "gallery-row").values()
     (texts,) = parsed(site / "index.html").xpath("//*[@itemprop='articleBody']")
     assert not re.search(r"\b\d\d\w?-[a-z]+-", texts.text_content()), "pages have titles"
     menu = links(site / "glossary.html", "wy-menu").values()

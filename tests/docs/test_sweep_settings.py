@@ -74,6 +74,7 @@ def test_settings_are_combined_and_failures_kept(script, tmp_path, monkeypatch):
 
     device = type("Device", (), {"get_device_name": staticmethod(lambda: "a GPU")})
     monkeypatch.setattr(torch, "get_device_module", lambda: device)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(triton.testing, "do_bench", lambda call, **options: call() or 0.5)
     rows = list(script.sweep(Module))
     assert [row["settings"] for row in rows] == ["BLOCK=1 num_warps=4", "BLOCK=2 num_warps=4"]
@@ -82,6 +83,44 @@ def test_settings_are_combined_and_failures_kept(script, tmp_path, monkeypatch):
 
 
 def test_wrong_usage_is_explained(tmp_path):
-    done = run(tmp_path / "missing.py", tmp_path / "out.csv")
+    done = run("--compare", "one.csv")
     assert done.returncode == 2
     assert "python sweep_settings.py kernel.py one.csv" in done.stderr
+
+
+def wrong_inputs(folder):
+    """Commands with a wrong file, and what the one line names."""
+    right = write(folder / "right.csv", "3.6.0", {"a": 1.0})
+    foreign = folder / "foreign.csv"
+    foreign.write_text("name,value\nx,1\n")
+    no_number = write(folder / "words.csv", "3.6.0", {"a": "fast"})
+    picture = folder / "picture.csv"
+    picture.write_bytes(b"\x89PNG\xff\xfe")
+    notebook = folder / "kernel.ipynb"
+    notebook.write_text("{}")
+    broken = folder / "broken.py"
+    broken.write_text("def call(:\n")
+    without = folder / "without.py"
+    without.write_text("SETTINGS = {}\n")
+    kernel = folder / "kernel.py"
+    kernel.write_text('SETTINGS = {"BLOCK": [1]}\ndef call(BLOCK): pass\n')
+    return [
+        (("--compare", right, folder / "none.csv"), "none.csv cannot be read"),
+        (("--compare", foreign, right), "no column release"),
+        (("--compare", right, no_number), "'fast' is no time"),
+        (("--compare", picture, right), "picture.csv cannot be read"),
+        ((folder / "none.py", folder / "out.csv"), "there is no file"),
+        ((notebook, folder / "out.csv"), "is a notebook"),
+        ((broken, folder / "out.csv"), "SyntaxError"),
+        ((without, folder / "out.csv"), "does not define call"),
+        ((kernel, folder / "out.csv"), "no GPU here"),
+    ]
+
+
+def test_a_wrong_file_and_no_gpu_are_one_line_each(tmp_path):
+    for arguments, message in wrong_inputs(tmp_path):
+        done = run(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "out.csv").exists()

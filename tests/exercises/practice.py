@@ -9,8 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = write_checker(ROOT, ROOT / "build/galleries/tests/exercise.pyz")
 
 
-def command(folder, *arguments, **files):
-    """Execute the checker in *folder* with *files*; return its exit status and what it prints."""
+def command(folder, *arguments, compiled=False, **files):
+    """Execute the checker in *folder* with *files*; return its exit status and what it prints.
+
+    Kernels are compiled only if *compiled* says so: that takes seconds.
+    """
+    if not compiled:
+        arguments = ("--no-compile", *arguments)
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
     done = check(folder, FILE, *arguments)

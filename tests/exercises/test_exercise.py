@@ -12,7 +12,7 @@ from exercises.check import check as check_module
 from exercises.table import EXERCISES
 from tests.exercises.small_exercises import SMALL
 from tests.galleries import FILES
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 def check(name, function):

@@ -12,6 +12,7 @@ from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from gallery_recorder.api import RecordedFiles
 from gallery_recorder.project.script import load_script
 from triton_site.numbers import measured
 from triton_site.pages import cells
@@ -57,7 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Buil
         )
         page = SimpleNamespace(
             script=load_script(script, gallery),
-            folder=folder if recorded is not None else None,
+            files=RecordedFiles(folder, frozenset(recorded)) if recorded is not None else None,
             recording=made,
             shown=made if recorded is not None else None,
             is_stale=False,

@@ -34,6 +34,14 @@ if True:
 '''
 
 
+#: What is known of the GPU of a good recording.
+GPU = {
+    "gpu": SimpleNamespace(driver="580.1", compute_capability="9.0"),
+    "before": SimpleNamespace(throttling=[]),
+    "after": SimpleNamespace(throttling=["power cap"]),
+}
+
+
 def recorded(folder: Path, setting: str = "", commit: str | None = None, **block: object):
     folder.joinpath("01-first.py").write_text(SCRIPT.format(setting=setting))
     script = load_script(folder / "01-first.py")
@@ -49,7 +57,8 @@ def recorded(folder: Path, setting: str = "", commit: str | None = None, **block
         name="01-first",
         key=script.key,
         blocks=(first, last),
-        provenance=SimpleNamespace(commit=commit),
+        provenance=SimpleNamespace(commit=commit, **GPU),
+        run=SimpleNamespace(seconds=10.0),
         probes={},
     )
     return Recorded(folder, content, script)
@@ -182,3 +191,28 @@ def test_what_a_page_says_of_a_kernel_is_what_its_xray_shows(
     values = f'\ufeffname,unit,value\n"{name}",registers,{value}\n'
     (tmp_path / "01-first-values.csv").write_text(values)
     assert launched.of_launches(item) == ([f"01-first: {problem}"] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        ({}, ""),
+        ({"gpu": None}, "driver"),
+        ({"gpu": SimpleNamespace(driver="", compute_capability="9.0")}, "driver"),
+        ({"before": None}, "state"),
+        ({"after": SimpleNamespace(throttling=["power cap", "heat"])}, "slowed down: heat"),
+    ],
+)
+def test_an_unknown_or_slowed_gpu_is_told(change, remark):
+    found = list(conditions._of_machine(SimpleNamespace(**GPU | change)))
+    assert len(found) == bool(remark)
+    assert remark in "".join(found)
+
+
+def test_first_lessons_that_take_long_to_record_are_told(tmp_path):
+    item = recorded(tmp_path)
+    item.script.name = "01-vector-add"
+    item.content.run.seconds = conditions.MOST_SECONDS + 1.0
+    assert any("to record" in text for text in conditions.remarks([item], tmp_path))
+    item.content.run.seconds = conditions.MOST_SECONDS - 1.0
+    assert not any("to record" in text for text in conditions.remarks([item], tmp_path))

@@ -46,7 +46,9 @@ def tutorial(setting: str = "", printed: int = 0) -> str:
 def test_a_marked_cell_is_folded_and_other_code_is_not(build: Callable) -> None:
     page = build(tutorial(printed=3)).page
     (fold,) = page.select("details.gallery-fold")
-    assert fold.summary.span.text == "Plots the rates"
+    lines = len(fold.pre.text.strip().splitlines())
+    assert fold.summary.span.text == f"Show {lines} lines"
+    assert fold.select_one(".gallery-fold-note").text == "Plots the rates"
     assert "def plot" in fold.pre.text
     assert not fold.has_attr("open")
     outside = [pre.text for pre in page.find_all("pre") if pre.find_parent("details") is None]

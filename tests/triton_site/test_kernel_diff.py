@@ -35,8 +35,9 @@ def tile_kernel(x, y):
 
 def test_the_page_shows_what_is_gone_and_what_is_new(build):
     built = build(TEXT.format(name="kernel"))
-    (fold,) = built.page.select("details.gallery-fold-difference")
-    assert "kernel → tile_kernel" in fold.summary.text
+    (fold,) = built.page.select(".gallery-panel-kernel > details.gallery-tab-difference")
+    assert fold.summary.text == "Difference"
+    assert "kernel → tile_kernel" in fold.p.text
     assert fold.pre.text.splitlines() == [
         "-def kernel(x, y):",
         "+def tile_kernel(x, y):",

@@ -99,9 +99,10 @@ def test_the_page_shows_that_launch_first_and_others_behind_it(build):
     often = [other | {"constants": {"BLOCK_M": 64, "n": n}} for n in (1, None)]
     launched = {"tile_kernel": {"shape": "4096 × 8192, fp32", "kernel": 0}}
     built = built_with(build, {}, [FACTS, *often], launched=launched)
-    fold, behind = built.page.select("details.gallery-fold-xray")
-    assert "4096 × 8192, fp32: 168 registers" in fold.summary.text
-    assert behind.find_parent("details") is fold
+    (tab,) = built.page.select("details.gallery-tab-compiled")
+    assert "4096 × 8192, fp32, the launch that this page is about" in tab.p.text
+    assert tab.select_one(".gallery-chips li").text.strip() == "168 registers"
+    _, behind = tab.select("details.gallery-fold-variants")
     assert [cell.text for cell in behind.select("th")] == ["BLOCK_M", "64"]
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from bs4 import BeautifulSoup
 
+from gallery_recorder.api import RecordedFiles
 from tests.triton_site.test_xray import FACTS
 from triton_site import xray
 from triton_site.kernels import occupancy
@@ -19,7 +20,8 @@ def page(tmp_path: Path) -> SimpleNamespace:
     kernels = [FACTS, FACTS | {"registers": 64}, FACTS | UNKNOWN]
     launched = {"tile_kernel": {"shape": "4096 × 4096", "kernel": 0}}
     probes = {PROBE: {"kernels": kernels, "launched": launched}}
-    return SimpleNamespace(folder=tmp_path, recording=SimpleNamespace(probes=probes))
+    files = RecordedFiles(tmp_path, frozenset(path.name for path in tmp_path.iterdir()))
+    return SimpleNamespace(files=files, recording=SimpleNamespace(probes=probes))
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def soup(path: Path) -> BeautifulSoup:
 
 def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     listed = {
-        card.a["href"]: card.select("p")[1].text
-        for card in soup(site / "programming-guide/index.html").select(".gallery-card")
+        row.a["href"]: row.select_one(".gallery-row-text").text
+        for row in soup(site / "programming-guide/index.html").select(".gallery-row")
     }
     scripts = {name.partition("programming-guide/")[2] for name in galleries.PAGES.values()} - {""}
     written = {"chapter-1/gpu", "chapter-1/introduction", "chapter-2/related-work"}
@@ -38,18 +38,30 @@ def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
 
 
-def test_a_lesson_has_a_card_with_a_picture_a_sentence_a_number_and_minutes(site):
-    lessons = soup(site / "index.html").select(".gallery-card")
+@pytest.mark.parametrize("place", ["index.html", f"{T}/index.html"])
+def test_a_lesson_has_a_row_with_a_picture_a_sentence_and_minutes(site, place):
+    page = site / place
+    lessons = soup(page).select(".gallery-row")
     assert len(lessons) > 10
-    for card in lessons:
-        title, sentence, number, minutes = (p.text for p in card.select("p"))
-        (picture,) = card.select("img")
-        assert (site / picture["src"]).is_file(), title
-        assert picture["alt"] == "", "the title says what the card is about"
+    for row in lessons:
+        title, sentence, minutes = (p.text for p in row.select("p"))
+        for picture in row.select("img"):
+            assert (page.parent / picture["src"]).is_file(), title
+            assert picture["alt"] == "", "the title says what the row is about"
         assert len(re.findall(r"[.!?](?= |$)", sentence)) == 1, sentence
-        assert len(re.findall(r"[.!?](?= |$)", number)) == 1, number
-        assert re.match(r"[\d.]+$", card.strong.text), number
         assert re.match(r"\d+ minutes", minutes), title
+
+
+def test_programs_find_sections_with_a_sentence_a_page_and_no_recordings(site):
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# Triton Gallery\n\n> ")
+    assert len(re.findall("^## ", text, re.M)) >= 5
+    entries = re.findall(r"^- \[.+\]\((\S+)\)(: .+)?$", text, re.M)
+    assert len(entries) > 60
+    assert sum(bool(sentence) for _, sentence in entries) > 0.9 * len(entries)
+    assert not [
+        address for address, _ in entries if "recordings" in address or ".triton-" in address
+    ]
 
 
 def test_each_check_is_named_on_a_page(site):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gallery_recorder.api import RecordedFiles
 from triton_site.numbers.quantities import (
     Definition,
     Numbers,
@@ -32,9 +33,14 @@ def folder(tmp_path):
     return tmp_path
 
 
+def files_in(folder):
+    """All files in *folder*, as a recording lists them."""
+    return RecordedFiles(folder, frozenset(path.name for path in folder.iterdir()))
+
+
 def value(folder, text, **others):
     definitions = {name: Definition(value=other) for name, other in others.items()}
-    return Numbers(folder, "page", definitions | {"x": Definition(value=text)})["x"].value
+    return Numbers(files_in(folder), "page", definitions | {"x": Definition(value=text)})["x"].value
 
 
 @pytest.mark.parametrize(
@@ -82,13 +88,13 @@ def test_long_numbers_have_separators(number, shown):
 def test_a_quantity_has_the_unit_of_its_rows(folder, text, unit):
     with (folder / "page-values.csv").open("a") as file:
         file.write("rate,TFLOPS,700\n")
-    assert Numbers(folder, "page", {"x": Definition(value=text)}).unit_of("x") == unit
+    assert Numbers(files_in(folder), "page", {"x": Definition(value=text)}).unit_of("x") == unit
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("geomean(gone: triton)", "gone.csv is missing"),
+        ("geomean(gone: triton)", "lists no gone.csv"),
         ("geomean(speed: cublas)", "has no provider 'cublas'"),
         ("geomean(speed: triton; N = 3)", "has no such rows"),
         ("only(speed: triton)", "has 3 such rows, not one"),
@@ -112,7 +118,7 @@ def test_a_number_that_cannot_be_computed_says_why(folder, text, reason):
 def test_a_shown_value_never_contradicts_its_limit(folder):
     near = Definition(value="0.7004", at_least=0.7)
     broken = Definition(value="0.69996", at_least=0.7)
-    numbers = Numbers(folder, "page", {"near": near, "broken": broken})
+    numbers = Numbers(files_in(folder), "page", {"near": near, "broken": broken})
     assert (numbers["near"].text, numbers["near"].held) == ("0.7004", True)
     assert (numbers["broken"].text, numbers["broken"].held) == ("0.69996", False)
 
@@ -143,7 +149,7 @@ def test_a_minimum_is_rounded_down_and_a_maximum_up(folder, text, more, shown):
         file.write("1,256,exact,GB/s,50,50,50\n1,1024,exact,GB/s,90,90,90\n")
         file.write("2,1024,exact,GB/s,166.33,166,167\n2,1024,odd,GB/s,473.5,473,474\n")
     x = Definition(value=text, **more)
-    assert Numbers(folder, "page", {"x": x})["x"].text == shown
+    assert Numbers(files_in(folder), "page", {"x": x})["x"].text == shown
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ def test_a_count_is_neither_rounded_nor_given_decimals(folder):
     )
     names = ("longer", "answers", "rate")
     definitions = {name: Definition(value=f"value({name})") for name in names}
-    numbers = Numbers(folder, "page", definitions)
+    numbers = Numbers(files_in(folder), "page", definitions)
     assert [numbers[name].text for name in names] == ["8,388,608", "20", "20.0"]
 
 
@@ -179,7 +185,7 @@ def test_the_size_from_which_the_gpu_needs_longer_is_a_count():
         for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
             if row["name"].startswith("GPU longer from"):
                 x = Definition(value=f"value('{row['name']}')")
-                shown = Numbers(file.parent, page, {"x": x})["x"].text
+                shown = Numbers(files_in(file.parent), page, {"x": x})["x"].text
                 found[str(file)] = shown == separated(row["value"])
     assert found
     assert all(found.values()), found
@@ -195,7 +201,9 @@ def test_a_number_of_another_release_comes_from_a_recording_of_the_same_code(tmp
         keys[folder] = "one"
     monkeypatch.setattr(
         "triton_site.numbers.quantities.recording.load",
-        lambda folder: types.SimpleNamespace(key=keys[folder], variant=folder.parent.name),
+        lambda folder: types.SimpleNamespace(
+            key=keys[folder], variant=folder.parent.name, files={"speed.csv": ""}
+        ),
     )
     ratio = (
         "only(speed: triton; N = 1024 and M = 1) / only(speed@3.6.0: triton; N = 1024 and M = 1)"
@@ -205,3 +213,11 @@ def test_a_number_of_another_release_comes_from_a_recording_of_the_same_code(tmp
     for text in (ratio, ratio.replace("3.6.0", "3.7.0")):  # of other code; none
         with pytest.raises(QuantityError, match=r"record it with 3\.[67]\.0"):
             value(folders["3.9.0"], text)
+
+
+@pytest.mark.parametrize("text", ["geomean(speed: triton)", "value(steps)"])
+def test_a_file_that_the_recording_does_not_list_does_not_exist(folder, text):
+    """Nothing says that it is what was recorded."""
+    numbers = Numbers(RecordedFiles(folder, frozenset()), "page", {"x": Definition(value=text)})
+    with pytest.raises(QuantityError, match="lists no"):
+        numbers["x"]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gallery_recorder.api import RecordedFiles
 from gallery_recorder.store.reading import ReadingError
 from triton_site import xray, xray_data
 from triton_site.kernels import xray_pages
@@ -175,14 +176,17 @@ def built_with(build, code: object, facts: object = (FACTS,), script: str = SCRI
     return build(script, {xray.FILE_NAME: content}, probes=probes)
 
 
-def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
+def chips(tab) -> str:
+    """What a reader sees first in the tab of a kernel, in a line."""
+    return ", ".join(item.text.strip() for item in tab.select(".gallery-chips > li"))
+
+
+def test_the_page_has_a_tab_beside_the_kernel_and_a_file_with_its_code(build):
     entry = {"facts": FACTS, "ptx": PTX}
     built = built_with(build, {"tile_kernel": entry})
-    (fold,) = built.page.select("details.gallery-fold-xray")
-    assert "what became of tile_kernel 168 registers, nothing spilled, 192 KiB" in " ".join(
-        fold.summary.text.split()
-    )
-    assert "products by wgmma" in fold.summary.text
+    (fold,) = built.page.select("details.gallery-tab-compiled")
+    assert chips(fold).startswith("168 registers, nothing spilled, 192 KiB")
+    assert "products by wgmma" in chips(fold)
     rows = [[cell.text for cell in row.select("td, th")] for row in fold.select("tr")]
     assert rows[:4] == [["BLOCK_M", "128"], ["warps", "8"], ["stages", "3"], ["registers", "168"]]
     assert "The code of BLOCK_M = 128, 8 warps, 168 registers:" in fold.text
@@ -196,7 +200,7 @@ def test_the_page_has_a_fold_below_the_kernel_and_a_file_with_its_code(build):
 def test_an_xray_stands_in_the_fold_that_hides_its_kernel(build, show, inside):
     settings = f'# sphinx_gallery_fold = "a kernel"\n# sphinx_gallery_show = "{show}"\n'
     built = built_with(build, {}, script=SCRIPT.replace("@triton.jit", f"{settings}@triton.jit"))
-    (fold,) = built.page.select("details.gallery-fold-xray")
+    (fold,) = built.page.select("details.gallery-tab-compiled")
     assert (fold.find_parent("details") is not None) == inside
 
 
@@ -204,8 +208,9 @@ def test_the_configuration_with_most_variants_stands_for_a_kernel(build):
     odd = FACTS | {"constants": {"BLOCK_M": 16384}, "registers": 255, "spills": 42}
     others = [FACTS | {"constants": {"BLOCK_M": 128, "n": n}} for n in (1, None)]
     built = built_with(build, {}, [odd, *others, FACTS | {"constants": {"BLOCK_M": 16}}])
-    (fold,) = built.page.select("details.gallery-fold-xray")
-    assert "BLOCK_M = 128, 8 warps: 168 registers, nothing spilled" in fold.summary.text
+    (fold,) = built.page.select("details.gallery-tab-compiled")
+    assert "BLOCK_M = 128, 8 warps:" in fold.p.text
+    assert chips(fold).startswith("168 registers, nothing spilled")
     assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", "16384", "128", "16"]
 
 
@@ -216,8 +221,8 @@ def test_variants_that_differ_by_their_arguments_alone_are_all_shown(build):
     other = FACTS | change | {"occupancy": room}
     twin = FACTS | {"constants": {"BLOCK_M": 128, "n": 1}}  # the same in all that the page shows
     built = built_with(build, {"tile_kernel": {"facts": other}}, [FACTS, twin, other])
-    (fold,) = built.page.select("details.gallery-fold-xray")
-    line = " ".join(fold.summary.text.split())
+    (fold,) = built.page.select("details.gallery-tab-compiled")
+    line = chips(fold)
     assert "104 to 168 registers, 0 to 2 spilled, 96 KiB to 192 KiB of shared memory" in line
     assert "8 to 16 of 64 warps" in line
     assert "wgmma" not in line, "only one of them multiplies with it"
@@ -230,7 +235,7 @@ def test_variants_that_differ_by_their_arguments_alone_are_all_shown(build):
 def test_each_configuration_has_a_column_before_any_has_a_second(build):
     first = [FACTS | {"constants": {"BLOCK_M": 128}, "registers": 100 + n} for n in range(9)]
     built = built_with(build, {}, [*first, FACTS | {"constants": {"BLOCK_M": 16}}])
-    (fold,) = built.page.select("details.gallery-fold-xray")
+    (fold,) = built.page.select("details.gallery-tab-compiled")
     assert [cell.text for cell in fold.select("th")] == ["BLOCK_M", *["128"] * 5, "16"]
     assert "6 of 10 variants." in fold.text
 
@@ -241,17 +246,17 @@ def test_the_words_for_a_shape_come_from_the_script(build):
     launched = {"tile_kernel": {"shape": "8192 × 131 072", "kernel": 0}}
     script = SCRIPT.replace("@triton.jit", f"{comment}@triton.jit")
     built = built_with(build, {}, [FACTS], script, launched=launched)
-    (fold,) = built.page.select("details.gallery-fold-xray")
+    (fold,) = built.page.select("details.gallery-tab-compiled")
     assert "8192 × 131,072, the launch that this page is about:" in fold.text
     assert "131 072" not in fold.text
 
 
 def test_a_trivial_kernel_has_no_fold(build):
     small = {"registers": 16, "shared": 0, "instructions": {"ld.global": 2, "st.global": 1}}
-    assert built_with(build, {}, [FACTS | small]).page.select(".gallery-fold-xray") == []
+    assert built_with(build, {}, [FACTS | small]).page.select(".gallery-tab-compiled") == []
     for change in ({"registers": 18}, {"shared": 16}, {"spills": 2}):
         built = built_with(build, {}, [FACTS | small, FACTS | small | change])
-        assert len(built.page.select(".gallery-fold-xray")) == 1
+        assert len(built.page.select(".gallery-tab-compiled")) == 1
 
 
 def test_names_in_a_recording_are_neither_paths_nor_markup(build):
@@ -261,7 +266,7 @@ def test_names_in_a_recording_are_neither_paths_nor_markup(build):
     built = built_with(build, code, [facts, FACTS | {"name": evil}])
     files = [path.name for path in built.folder.parent.rglob("*.js") if "galleryXray" in read(path)]
     assert files == ["tile_kernel.js"]
-    assert built.page.select("details.gallery-fold-xray script, td b") == []
+    assert built.page.select("details.gallery-tab-compiled script, td b") == []
 
 
 def read(path: Path) -> str:
@@ -280,11 +285,21 @@ BOMB = gzip.compress(b'{"tile_kernel": "' + b"a" * 40_000_000)
         (packed({"tile_kernel": {"facts": FACTS | {"line": 1 << 62}}}), [FACTS], xray.FILE_NAME),
         (packed({}), [FACTS | {"registers": "168"}], xray_data.PROBE),
         (packed({}), "kernels", xray_data.PROBE),
+        (packed({}), [FACTS | {"warps": 0}], xray_data.PROBE),
     ],
-    ids=["no gzip", "bomb", "types", "size", "a text", "no list"],
+    ids=["no gzip", "bomb", "types", "size", "a text", "no list", "no warps"],
 )
 def test_a_recording_with_a_damaged_xray_is_refused(tmp_path, code, facts, file):
     (tmp_path / xray.FILE_NAME).write_bytes(code)
-    made = SimpleNamespace(probes={xray_data.PROBE: {"kernels": facts}})
+    probes = {xray_data.PROBE: {"kernels": facts}}
+    made = SimpleNamespace(probes=probes, files={xray.FILE_NAME: ""})
     with pytest.raises(ReadingError, match=file):
         xray.kernels.check(tmp_path, made)
+
+
+def test_code_that_the_recording_does_not_list_does_not_exist(tmp_path):
+    (tmp_path / xray.FILE_NAME).write_bytes(packed({"tile_kernel": {"facts": FACTS}}))
+    probes = {xray_data.PROBE: {"kernels": [FACTS]}}
+    listed = RecordedFiles(tmp_path, frozenset({xray.FILE_NAME}))
+    assert [*xray_data.read(listed, probes)[1]] == ["tile_kernel"]
+    assert xray_data.read(RecordedFiles(tmp_path, frozenset()), probes)[1] == {}

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Load the extensions of this folder."""
-    for name in ("kernel_diff", "xray_pages", "occupancy", "reference"):
+    for name in ("kernel_diff", "xray_pages", "kernel_panels", "occupancy", "reference"):
         app.setup_extension(f"{__name__}.{name}")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

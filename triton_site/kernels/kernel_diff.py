@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Put the differences on each page that is read."""
+    app.setup_extension("triton_site.kernels.kernel_panels")
     # before the folds, so the difference of a folded cell stays outside
     app.connect("doctree-read", _add_differences, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

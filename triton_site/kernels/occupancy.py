@@ -22,14 +22,19 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from gallery_recorder.api import Page, domain_of
 from triton_site import xray, xray_data
 from triton_site.numbers import measured
+from triton_site.numbers.quantities import QuantityError
 from triton_site.numbers.tables import Cell, table
+from triton_site.pages.assets import is_a, load_where
 from triton_site.pages.folds import add_node
 from triton_site.xray_data import Facts
+
+logger = logging.getLogger(__name__)
 
 #: The resources of a multiprocessor of compute capability 9.0, as the probe would note them.
 LIMITS = {"warps": 64, "programs": 32, "registers": 65536, "shared": 228 * 1024}
@@ -42,6 +47,7 @@ class Calculator(nodes.General, nodes.Element):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     add_node(app, Calculator, _open, lambda translator, node: translator.body.append("</div>\n"))
+    load_where(app, "occupancy.js", is_a(Calculator))
     app.add_directive("occupancy", OccupancyDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -81,13 +87,17 @@ class OccupancyDirective(SphinxDirective):
     def _rate(self, page: Page, name: str) -> str:
         if page.shown is None or not page.shown.timed:
             return "…"
-        quantity = measured.quantity_of(page, name)
+        try:
+            quantity = measured.quantity_of(page, name)
+        except QuantityError as error:  # the page of the recording says so, too
+            logger.warning("%s", error, type="gallery", subtype="recording")
+            return "–"
         return f"{quantity.text} GB/s"
 
 
 def variant(page: Page, kernel: str) -> Facts | None:
     """The variant ``NAME: A = 1, B = 2`` in the recording of *page*; None if it has none."""
-    assert page.folder is not None
+    assert page.files is not None
     name, _, wanted = kernel.partition(":")
     probes = page.recording.probes
     if not wanted:
@@ -95,7 +105,7 @@ def variant(page: Page, kernel: str) -> Facts | None:
     constants = dict(part.split("=") for part in wanted.replace(" ", "").split(","))
     found = [
         facts
-        for facts in xray_data.read(page.folder, probes)[0]
+        for facts in xray_data.read(page.files, probes)[0]
         if facts.name == name
         and all(str(facts.constants.get(key)) == value for key, value in constants.items())
     ]

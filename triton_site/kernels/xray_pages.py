@@ -1,4 +1,4 @@
-"""X-ray, on the page: a fold below each kernel shows what the compiler made of it.
+"""X-ray, on the page: a tab of each kernel's panel shows what the compiler made of it.
 
 The facts come from the recording, where the probe :class:`triton_site.xray.kernels` noted them. The
 intermediate code of each kernel is a file ``_static/xray/<page>/<kernel>.js``, which the browser
@@ -28,8 +28,9 @@ from sphinx.application import Sphinx
 from gallery_recorder.api import Page
 from triton_site import launches, xray, xray_data
 from triton_site.numbers.tables import table
+from triton_site.pages.assets import is_a, load_where
 from triton_site.pages.cells import boxes_of, cells_of, functions, in_sight, page_of
-from triton_site.pages.folds import Fold
+from triton_site.pages.folds import Fold, add_node
 from triton_site.pages.keylines import without_marks
 from triton_site.xray_data import Facts, Kernel
 
@@ -37,8 +38,15 @@ from triton_site.xray_data import Facts, Kernel
 MOST = 6
 
 
+class XrayCode(nodes.General, nodes.Element):
+    """The place of the intermediate code of a kernel, which xray.js loads from ``source``."""
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
+    app.setup_extension("triton_site.kernels.kernel_panels")
+    add_node(app, XrayCode, _draw_code, None)
+    load_where(app, "xray.js", is_a(XrayCode))
     app.connect("doctree-read", _add_folds, priority=600)
     app.connect("doctree-read", _hide_download)
     app.connect("html-page-context", _write_code)
@@ -47,9 +55,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def _xray(page: Page | None) -> tuple[dict[str, list[Facts]], dict[str, Kernel]]:
     """Facts and code of each kernel in the recording of *page*, which the probe has checked."""
-    if page is None or page.folder is None or page.is_stale:
+    if page is None or page.files is None or page.is_stale:
         return {}, {}
-    facts, code = xray_data.read(page.folder, page.recording.probes)
+    facts, code = xray_data.read(page.files, page.recording.probes)
     found: dict[str, list[Facts]] = {}
     for variant in facts:
         found.setdefault(variant.name, []).append(variant)
@@ -90,30 +98,34 @@ def _add_folds(app: Sphinx, doctree: nodes.document) -> None:
                 shown.add(name)
                 shape, launched = launched_by.get(name, ("", None))
                 shape = named.get(name, shape)
-                fold = fold_of(name, facts[name], shape, launched)
+                load = widest_load(code[name].ptx) if name in code else ""
+                fold = fold_of(name, facts[name], shape, launched, load)
                 if name in code:
                     variant = code[name].facts
                     of = f"{_described(variant)}, {variant.registers} registers"
                     of = shape if variant == launched else of
                     fold += nodes.paragraph("", f"The code of {of}:")
                     source = f"{'../' * docname.count('/')}_static/{_file(docname, name)}"
-                    text = "The intermediate code is shown here where scripts may run."
-                    html = f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>'
-                    fold += nodes.raw("", html, format="html")
+                    fold += XrayCode(source=source)
                 place.parent.insert(place.parent.index(place) + 1, fold)
                 inside, outside = (inside, fold) if name in visible else (fold, outside)
 
 
 def fold_of(
-    name: str, variants: list[Facts], shape: str = "", launched: Facts | None = None
+    name: str,
+    variants: list[Facts],
+    shape: str = "",
+    launched: Facts | None = None,
+    load: str = "",
 ) -> Fold:
-    """The fold of the kernel *name*: one variant in a line, and a table of all.
+    """What the compiler made of the kernel *name*: one variant in chips, and a table of all.
 
     The one is the variant that was *launched* for the *shape* that the page is about. Without it,
-    the line has the least and the most of what the typical configuration became.
+    the chips have the least and the most of what the typical configuration became. *load* says how
+    much an instruction loads.
     """
     if launched is not None:
-        return _fold_of_launch(name, variants, shape, launched)
+        return _fold_of_launch(name, variants, shape, launched, load)
     found: dict[str, list[Facts]] = {}
     for facts in variants:
         key = xray.configuration(facts.constants, facts.warps, facts.stages)
@@ -125,36 +137,66 @@ def fold_of(
     # Each configuration has a column before any has a second one.
     columns = [facts for row in zip_longest(*most) for facts in row if facts][:MOST]
     shown = [facts for made in found.values() for facts in made if facts in columns]
-    note = summary(*most[0])
+    fold = Fold(summary=f"X-ray: what became of {name}", note="", kind="xray", name=name)
     if len(found) > 1:
-        note = f"{_described(most[0][0])}: {note}"
-    fold = Fold(summary=f"X-ray: what became of {name}", note=note, kind="xray")
-    fold += _table(shown)
+        fold += nodes.paragraph("", f"{_described(most[0][0])}:")
+    fold += chips(most[0], load)
+    behind = Fold(summary="All variants" if len(shown) > 1 else "All counts", kind="variants")
+    behind += _table(shown)
     if any(len(made) > 1 for made in most):
         text = "Columns with the same settings differ by their arguments: dtypes, sizes, alignment."
-        fold += nodes.paragraph("", text)
+        behind += nodes.paragraph("", text)
     if (count := sum(map(len, found.values()))) > len(shown):
-        fold += nodes.paragraph("", f"{len(shown)} of {count} variants.")
+        behind += nodes.paragraph("", f"{len(shown)} of {count} variants.")
+    fold += behind
     return fold
 
 
-def _fold_of_launch(name: str, variants: list[Facts], shape: str, launched: Facts) -> Fold:
-    """The fold of a kernel whose variant for *shape* stands before the others."""
-    note = f"{shape}: {summary(launched)}"
-    fold = Fold(summary=f"X-ray: what became of {name}", note=note, kind="xray")
+def _fold_of_launch(
+    name: str, variants: list[Facts], shape: str, launched: Facts, load: str
+) -> Fold:
+    """What became of a kernel whose variant for *shape* stands before the others."""
+    fold = Fold(summary=f"X-ray: what became of {name}", note="", kind="xray", name=name)
     fold += nodes.paragraph("", f"{shape}, the launch that this page is about:")
-    fold += _table([launched])
+    fold += chips([launched], load)
     others: dict[str, Facts] = {}
     for facts in variants:
         if _chosen(facts) != _chosen(launched) or facts.warps != launched.warps:
             others.setdefault(_described(facts), facts)
+    behind = Fold(summary="All counts", kind="variants")
+    behind += _table([launched])
+    fold += behind
     if others:
-        behind = Fold(summary="Other variants of it", note=f"{len(others)}", kind="xray")
+        behind = Fold(summary="Other variants", note=f"{len(others)}", kind="variants")
         behind += _table(list(others.values())[:MOST])
         if len(others) > MOST:
             behind += nodes.paragraph("", f"The first {MOST} of {len(others)}.")
         fold += behind
     return fold
+
+
+def chips(variants: list[Facts], load: str = "") -> nodes.bullet_list:
+    """What a reader looks at first, in a few words each; what costs speed has a class."""
+    found = nodes.bullet_list("", classes=["gallery-chips"])
+    parts = summary(*variants).split(", ")
+    for text in [*parts, load] if load else parts:
+        item = nodes.list_item("", nodes.paragraph("", text))
+        if text.endswith("spilled") and not text.startswith("nothing"):
+            item["classes"].append("chip-costs")
+        found += item
+    return found
+
+
+#: Loads of PTX: how many values, and their bits.
+_LOAD = re.compile(r"\bld\.global(?:\.\w+(?:::\w+)*)*?(?:\.v(\d))?\.[bfus](\d+)\b")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^;]*, 0x([0-9a-f]+)")
+
+
+def widest_load(ptx: str) -> str:
+    """``16 bytes a load``: the most that one instruction of a thread loads from global memory."""
+    sizes = [int(count or 1) * int(bits) // 8 for count, bits in _LOAD.findall(ptx)]
+    sizes += [int(size, 16) for size in _COPY.findall(ptx)]
+    return f"{max(sizes)} bytes a load" if sizes else ""
 
 
 def _chosen(facts: Facts) -> dict[str, Any]:
@@ -250,6 +292,13 @@ def _hide_download(app: Sphinx, doctree: nodes.document) -> None:
 def _file(docname: str, kernel: str) -> str:
     """The file of a kernel below ``_static``."""
     return f"xray/{docname}/{kernel}.js"
+
+
+def _draw_code(translator: Any, node: XrayCode) -> None:
+    source = translator.attval(node["source"])
+    text = "The intermediate code is shown here where scripts may run."
+    translator.body.append(f'<div class="gallery-xray" data-source="{source}"><p>{text}</p></div>')
+    raise nodes.SkipNode
 
 
 def _write_code(app: Sphinx, docname: str, *_: object) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 _EXTENSIONS = (
     "calls",
+    "figures",
     "kernel_map",
     "measured",
     "other_output",

@@ -1,8 +1,8 @@
 """Under which conditions recordings of the reference were made, and what went wrong in them.
 
-``make check`` fails for a tree that was not committed, an error in an output, many warnings, a
-figure that is missing, and long numbers without separators. A block that shows an error on purpose
-says so::
+``make check`` fails for a tree that was not committed, a GPU without a driver's version, a GPU that
+was too hot, lessons that take long to record, an error in an output, many warnings, a figure that
+is missing, and long numbers without separators. A block that shows an error on purpose says so::
 
     # sphinx_gallery_shows = "OutOfResources"
 """
@@ -19,11 +19,20 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from gallery_recorder.api import Block, Script, ScriptError, load_script, seam
+from gallery_recorder.api import Block, Provenance, Script, ScriptError, load_script, seam
 from triton_site.numbers import typed
 from triton_site.numbers.recorded import Recorded
 from triton_site.pages.assemble import AssembleError, assemble_gallery
 
+#: Seconds that recording the lessons takes at most that everybody records first.
+MOST_SECONDS = 150
+_FIRST_LESSONS = (
+    "01-vector-add",
+    "02-fused-softmax",
+    "03-matrix-multiplication",
+    "03b-full-waves",
+    "04-low-memory-dropout",
+)
 #: Lines with warnings that an output may have.
 MOST_WARNINGS = 20
 _ERROR = re.compile(
@@ -40,11 +49,31 @@ _DRAWS = {"plt.show", "pyplot.show", "matplotlib.pyplot.show"}
 
 def remarks(recordings: Iterable[Recorded], root: Path) -> Iterator[str]:
     """What is to say against *recordings* of the scripts of the repository *root*."""
+    seconds = 0.0
     for item in recordings:
         made, script = item.content, item.script
-        for remark in (_of_commit(item, root), *_of_blocks(script, made.blocks)):
+        if script.name in _FIRST_LESSONS:
+            seconds += made.run.seconds
+        of_machine = _of_machine(made.provenance)
+        for remark in (_of_commit(item, root), *of_machine, *_of_blocks(script, made.blocks)):
             if remark:
                 yield f"{script.name}: {remark}"
+    if seconds > MOST_SECONDS:
+        yield f"the first lessons took {seconds:.0f} s to record, more than {MOST_SECONDS}"
+
+
+# --- the machine --------------------------------------------------------------------------------
+
+
+def _of_machine(where: Provenance) -> Iterator[str]:
+    """What is unknown of the GPU, and whether it was slowed down."""
+    if where.gpu is None or not where.gpu.driver or not where.gpu.compute_capability:
+        yield "the GPU's driver or compute capability is unknown; record it again"
+    if where.before is None or where.after is None:
+        yield "the GPU's state before or after is unknown; record it again"
+    # Tensor cores at full speed take all the power that the board may draw; heat is another matter.
+    elif slowed := set(where.after.throttling) - {"power cap"}:
+        yield f"the GPU was slowed down: {', '.join(sorted(slowed))}; record it again"
 
 
 # --- the commit ---------------------------------------------------------------------------------

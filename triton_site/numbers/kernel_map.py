@@ -17,7 +17,6 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from sphinx.util.rst import escape
 
 from gallery_recorder.api import domain_of
 from triton_site.numbers import benchmarks
@@ -48,17 +47,19 @@ class KernelMapDirective(SphinxDirective):
             benchmark, _, providers = measured.partition(":")
             link = f":doc:`/{page}`" if page in self.env.found_docs else "not written yet"
             verdict = self._verdict(page, benchmark.strip(), *providers.split("/"))
-            rows.append([self.parse_text_to_nodes(cell)[0] for cell in (what, link, call, verdict)])
+            words = [self.parse_text_to_nodes(cell)[0] for cell in (what, link, call)]
+            rows.append([*words, verdict])
         head = ["What the model does", "Tutorial", "The call in PyTorch", "The kernel against it"]
         return [table(head, rows, classes=["gallery-map"])]
 
-    def _verdict(self, page: str, benchmark: str, ours: str, other: str) -> str:
+    def _verdict(self, page: str, benchmark: str, ours: str, other: str) -> str | nodes.paragraph:
+        """The comparison as nodes: the text of a recording is never markup."""
         found = domain_of(self.env).pages.get(page)
         shown = found and found.shown
         if not (shown and shown.timed):
             return "not recorded yet"
-        path = shown.folder / f"{benchmark}.csv"
-        measured = benchmarks.read(path) if path.is_file() else {}
+        path = shown.files.path(f"{benchmark}.csv")
+        measured = benchmarks.read(path) if path else {}
         sizes = [measured.get(name.strip(" '"), {}) for name in (ours, other)]
         both = [
             {key: one[key] for key in one if key in sizes[0] and key in sizes[1]} for one in sizes
@@ -68,4 +69,5 @@ class KernelMapDirective(SphinxDirective):
         c = Comparison(ours, other, ratios(*both))
         words = "even" if abs(c.mean - 1) <= EVEN else "faster" if c.mean > 1 else "slower"
         numbers = f"{c.mean:.2f} ({c.least[0]:.2f} to {c.largest[0]:.2f})"
-        return f"**{words}**: {numbers} on {escape(shown.device)}"
+        text = nodes.Text(f": {numbers} on {' '.join(shown.device.split())}")
+        return nodes.paragraph("", "", nodes.strong("", words), text)

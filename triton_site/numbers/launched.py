@@ -52,12 +52,13 @@ def _count(facts: Facts, what: str) -> int:
 
 def _stated(item: Recorded) -> Iterator[tuple[str, str, str, float]]:
     """Each count that the script has written: of what, the kernel, the shape, the value."""
+    path = item.files.path(f"{item.content.name}-values.csv")
+    if path is None:
+        return
     try:
-        text = reading.read_file(item.folder / f"{item.content.name}-values.csv", _MAX_FILE).decode(
-            "utf-8-sig"
-        )
+        text = reading.read_file(path, _MAX_FILE).decode("utf-8-sig")
     except (ReadingError, ValueError):
-        return  # it states nothing, or `make check` has said what is wrong
+        return  # `make check` has said what is wrong
     for row in csv.DictReader(io.StringIO(text, newline="")):
         if match := _VALUE.fullmatch(row.get("name") or ""):
             yield match[1], match[2], match[3] or "", float(row.get("value") or "nan")

@@ -123,10 +123,14 @@ class LimitsDirective(SphinxDirective):
             to = link("doc", page.docname, page.recording.title, self.env.docname)
             numbers = _numbers(self.env, page)
             for name in definitions(page.example.name):
-                if limit := numbers[name].limit_text:
+                try:
+                    quantity, unit = numbers[name], numbers.unit_of(name)
+                except QuantityError as error:  # its own page says so, too
+                    logger.warning("%s", error, type="gallery", subtype="recording")
+                    continue
+                if quantity.limit_text:
                     cell = nodes.paragraph("", "", to.deepcopy())
-                    unit = numbers.unit_of(name)
-                    rows.append([cell, name, numbers[name].text, unit, limit])
+                    rows.append([cell, name, quantity.text, unit, quantity.limit_text])
         return [table(["Page", "Number", "Value", "Unit", "Expected"], rows)] if rows else []
 
 
@@ -163,8 +167,8 @@ def quantity_of(page: Page, name: str) -> Quantity:
     Raises:
         QuantityError: it cannot be computed.
     """
-    assert page.folder is not None
-    return Numbers(page.folder, page.example.name, definitions(page.example.name))[name]
+    assert page.files is not None
+    return Numbers(page.files, page.example.name, definitions(page.example.name))[name]
 
 
 def _page(env: BuildEnvironment, script: str) -> Page | None:
@@ -178,8 +182,8 @@ def _page(env: BuildEnvironment, script: str) -> Page | None:
 def _numbers(env: BuildEnvironment, page: Page) -> Numbers:
     """The quantities of *page*, from the recording that it shows."""
     env.note_dependency(str(FILE))
-    assert page.folder is not None
-    return Numbers(page.folder, page.example.name, definitions(page.example.name))
+    assert page.files is not None
+    return Numbers(page.files, page.example.name, definitions(page.example.name))
 
 
 def number_node(env: BuildEnvironment, script: str, name: str) -> nodes.Node:
@@ -231,10 +235,14 @@ def _publish(app: Sphinx, exception: Exception | None) -> None:
     found = []
     for item in current(app.env):
         at = item.location
-        numbers = Numbers(item.folder, at.name, definitions(at.name))
+        numbers = Numbers(item.files, at.name, definitions(at.name))
         for name in definitions(at.name):
             made: dict[str, Any] = {"recording": f"{at.place}/{at.gallery}/{at.name}", "name": name}
-            quantity = numbers[name]
+            try:
+                quantity = numbers[name]
+            except QuantityError as error:  # a recording without one of the files
+                logger.warning("%s: %s", item.folder, error, type="gallery", subtype="recording")
+                continue
             made |= {"value": quantity.value, "limit": quantity.limit_text, "held": quantity.held}
             found.append(made)
     content = msgspec.json.format(msgspec.json.encode(found), indent=1)
@@ -275,7 +283,7 @@ def problems(recordings: Mapping[str, Recorded]) -> tuple[int, list[str]]:
         if script not in recordings:
             found.append(f"{FILE.name}: {script} is no recorded script")
             continue
-        numbers = Numbers(recordings[script].folder, script, quantities)
+        numbers = Numbers(recordings[script].files, script, quantities)
         for name in quantities:
             count += 1
             try:
@@ -305,7 +313,7 @@ _STEPS = re.compile(r"^\.\. steps:: *(\S+)\n((?: +.*\n|\n)*)", re.MULTILINE)
 def _above_steps(item: Recorded) -> Iterator[str]:
     """The steps that are faster than their table's ceiling, unless that is a library."""
     name = item.script.name
-    numbers = Numbers(item.folder, name, definitions(name))
+    numbers = Numbers(item.files, name, definitions(name))
     for block in item.script.blocks:
         for ceiling, body in _STEPS.findall(f"{block.content}\n") if block.type == "text" else ():
             for step in () if ":of:" in body else re.findall(r"^ +(\w+):", body, re.MULTILINE):

@@ -27,6 +27,8 @@ from gallery_recorder.api import ListedRecording, domain_of
 from triton_site.numbers import benchmarks
 from triton_site.numbers.recorded import CALLS, current, release_of
 from triton_site.numbers.tables import at_size, link, table
+from triton_site.pages.assets import is_a, load_where
+from triton_site.pages.folds import add_node
 from triton_site.references import SOFTWARE
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,9 @@ CEILINGS = ("copy", "read", "amax", "bound", "dense")
 #: How far a kernel may exceed such a limit, which was measured like everything else; where it
 #: exceeds it by more, as data from a cache does, the other work is no limit.
 ABOVE = 1.05
+
+#: How far a mean may be from 1 and still count as even.
+EVEN = 0.03
 
 #: Providers in words.
 WORDS = {
@@ -98,8 +103,8 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the kernel is faster, slower, or even, as far as the table's digits show."""
-        if f"{self.mean:.2f}" == "1.00":
+        """Whether the kernel is faster or slower by more than 3 %; otherwise both are even."""
+        if abs(self.mean - 1) <= EVEN:
             return "even"
         return "faster" if self.mean > 1 else "slower"
 
@@ -127,16 +132,13 @@ class Benchmark(NamedTuple):
     comparisons: list[Comparison]
 
 
-class Ratio(nodes.Inline, nodes.Element):
-    """A bar from 1 to ``mean`` with a whisker to ``least``; ``words`` say the same."""
-
-
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive, the bar, and the files of the page."""
+    """Register the directive, the chart, and the script of the page."""
     app.add_directive("gallery-performance", PerformanceDirective)
-    plain = (lambda translator, node: None,) * 2
-    app.add_node(Ratio, html=(_draw, lambda *_: None), latex=plain, text=plain, man=plain)
-    app.connect("html-page-context", _add_files)
+    add_node(app, Chart, _open_chart, _close)
+    add_node(app, ChartGroup, _open_group, _close)
+    add_node(app, ChartEntry, _open_entry, _close_entry)
+    load_where(app, "performance.js", is_a(Chart))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -268,67 +270,126 @@ def _in_words(label: str, column: tuple[str, ...], row: int) -> str:
 
 # --- on the page ---------------------------------------------------------------------------------
 
-_HEAD = ["Kernel", "Beside", "Slower ← 1 → faster", "Mean", "Least", "Largest"]
-_WIDTHS = (22, 17, 22, 8, 16, 15)
+#: Rivals that are a call of PyTorch or a few of them; the others are libraries.
+_OWN_CALLS = (
+    "torch", "eager", "library", "naive", "mask", "bf16", "loop", "gather", "int4pack", "sort",
+)  # fmt: skip
+_GROUPS = {
+    "libraries": "Beside a library (cuBLAS, cuDNN, FlashAttention-2, Liger …)",
+    "own-calls": "Beside PyTorch's own call",
+}
+_HEAD = ["Kernel", "Beside", "Mean", "Least", "Largest"]
+_WIDTHS = (30, 22, 10, 19, 19)
 _LIMITS = ["Kernel", "Limit", "Share, mean", "Least", "Largest"]
 
 
+class ChartRow(NamedTuple):
+    """A comparison in the chart: the kernel in words, its page, and its device if unusual."""
+
+    kernel: str
+    page: str
+    title: str
+    device: str
+    comparison: Comparison
+
+
 class PerformanceDirective(SphinxDirective):
-    """``.. gallery-performance::``: the table of libraries, then that of limits."""
+    """``.. gallery-performance::``: the chart, its table, then the table of limits."""
 
     def run(self) -> list[nodes.Node]:
-        """Make the tables."""
+        """Make them."""
         domain_of(self.env).depends("recordings")
         domain_of(self.env).depends("introductions")
-        self.env.metadata[self.env.docname]["gallery-performance"] = "yes"
         found = shown_benchmarks(self.env)
         if not found:
             return [nodes.paragraph("", "No benchmark has been recorded on a GPU yet.")]
         usual = statistics.mode(benchmark.item.device for benchmark in found)
-        rows, limits, words = [], [], []
+        rows: list[ChartRow] = []
+        limits: list[ChartRow] = []
         for benchmark in found:
-            for c in benchmark.comparisons:
-                kernel = self._kernel(benchmark, c, usual)
-                if c.with_ceiling and c.largest[0] > ABOVE:
-                    continue
-                if c.with_ceiling:
-                    limits.append([kernel, c.rival, *_shares(c)])
-                else:
-                    words.append(c.verdict)
-                    rows.append([kernel, c.rival, *_numbers(c)])
-        recorded = dict.fromkeys(map(_software, found))
-        sums = [f"{words.count(word)} {word}" for word in ("faster", "even", "slower")]
-        text = f"Of {len(rows)} comparisons: {', '.join(sums)}. "
-        where = nodes.Text(f"Recorded on {'; '.join(recorded)}.")
-        made: list[nodes.Node] = [nodes.paragraph("", "", nodes.strong("", text), where)]
-        made.append(table(_HEAD, rows, widths=_WIDTHS, classes=["gallery-performance", "sortable"]))
+            for comparison in benchmark.comparisons:
+                row = chart_row(benchmark, comparison, usual)
+                if not comparison.with_ceiling:
+                    rows.append(row)
+                elif comparison.largest[0] <= ABOVE:
+                    limits.append(row)
+        rows.sort(key=lambda row: row.comparison.mean)
+        made: list[nodes.Node] = [self._sums(found, rows), self._chart(rows)]
+        title = "The same as a table"
+        body = [[self._kernel(row), row.comparison.rival, *_numbers(row.comparison)]
+                for row in rows]  # fmt: skip
+        made.append(_section("table", title, table(_HEAD, body, widths=_WIDTHS, classes=_SORTABLE)))
         if limits:
-            section = nodes.section("", nodes.title("", "Beside the hardware's limit"))
-            section["ids"] = ["limits"]
-            section["names"] = ["limits"]
-            section += nodes.paragraph(
+            text = nodes.paragraph(
                 "",
                 "A limit moves the same bytes, or does the same operations, and nothing else. "
                 "A share of 100 % leaves nothing to gain.",
             )
-            classes = ["gallery-performance", "gallery-limits", "sortable"]
-            section += table(_LIMITS, limits, classes=classes)
-            made.append(section)
+            body = [[self._kernel(row), row.comparison.rival, *_shares(row.comparison)]
+                    for row in limits]  # fmt: skip
+            shares = table(_LIMITS, body, widths=_WIDTHS, classes=_SORTABLE)
+            made.append(_section("limits", "Beside the hardware's limit", text, shares))
         return made
 
-    def _kernel(self, benchmark: Benchmark, c: Comparison, usual: str) -> nodes.Element:
-        item = benchmark.item
-        words = (benchmark_title(benchmark.name) + c.variant).replace("_", " ")
-        cell = nodes.paragraph("", "", link("doc", item.page, words, self.env.docname))
-        where = f" · {item.device}" if item.device != usual else ""
-        cell += nodes.inline("", f"{item.content.title}{where}", classes=["gallery-lesson"])
+    def _sums(self, found: list[Benchmark], rows: list[ChartRow]) -> nodes.paragraph:
+        verdicts = [row.comparison.verdict for row in rows]
+        sums = [f"{verdicts.count(word)} {word}" for word in ("faster", "even", "slower")]
+        recorded = dict.fromkeys(map(_software, found))
+        text = f"Of {len(rows)} comparisons: {', '.join(sums)}. "
+        where = nodes.Text(f"Recorded on {'; '.join(recorded)}.")
+        return nodes.paragraph("", "", nodes.strong("", text), where)
+
+    def _chart(self, rows: list[ChartRow]) -> Chart:
+        ends = [end for row in rows for end in (row.comparison.least[0], row.comparison.largest[0])]
+        scale = LogScale(min([*ends, 0.7]), max([*ends, 1.5]))
+        chart = Chart(scale=scale)
+        for name, title in _GROUPS.items():
+            group = ChartGroup("", nodes.rubric("", title))
+            for row in rows:
+                if (_parts(row.comparison.against)[0] in _OWN_CALLS) == (name == "own-calls"):
+                    group += self._row(row, scale)
+            if len(group) > 1:
+                chart += group
+        return chart
+
+    def _row(self, row: ChartRow, scale: LogScale) -> ChartEntry:
+        c = row.comparison
+        sizes = [[size, f"{ratio:.2f} ×"] for size, ratio in c.ratios.items()]
+        entry = ChartEntry(kernel=row.kernel, rival=c.rival, verdict=c.verdict, mean=c.mean,
+                           least=c.least[0], largest=c.largest[0], lesson=row.title,
+                           scale=scale)  # fmt: skip
+        page = link("doc", row.page, row.title, self.env.docname)
+        where = f" Recorded on {row.device}." if row.device else ""
+        entry += nodes.paragraph(
+            "", "", nodes.Text("From the page "), page, nodes.Text(f".{where}")
+        )
+        entry += table(["Size", f"Speed; {c.rival} = 1"], sizes)
+        return entry
+
+    def _kernel(self, row: ChartRow) -> nodes.Element:
+        cell = nodes.paragraph("", "", link("doc", row.page, row.kernel, self.env.docname))
+        where = f" · {row.device}" if row.device else ""
+        cell += nodes.inline("", f"{row.title}{where}", classes=["gallery-lesson"])
         return cell
 
 
+_SORTABLE = ["gallery-performance", "sortable"]
+
+
+def chart_row(benchmark: Benchmark, comparison: Comparison, usual: str) -> ChartRow:
+    """A comparison of a benchmark as a row; *usual* is the device of most."""
+    item = benchmark.item
+    kernel = (benchmark_title(benchmark.name) + comparison.variant).replace("_", " ")
+    device = item.device if item.device != usual else ""
+    return ChartRow(kernel, item.page, item.content.title, device, comparison)
+
+
+def _section(name: str, title: str, *content: nodes.Node) -> nodes.section:
+    return nodes.section("", nodes.title("", title), *content, ids=[name], names=[name])
+
+
 def _numbers(c: Comparison) -> list[str | nodes.Element]:
-    bar = Ratio("", mean=c.mean, least=c.least[0], words=c.verdict)
     return [
-        nodes.paragraph("", "", bar),
         nodes.paragraph("", "", nodes.strong("", f"{c.mean:.2f}")),
         *(at_size(f"{ratio:.2f}", size) for ratio, size in (c.least, c.largest)),
     ]
@@ -339,31 +400,103 @@ def _shares(c: Comparison) -> list[str | nodes.Element]:
     return [f"{100 * c.mean:.0f} %", *shares]
 
 
-def _at(ratio: float) -> float:
-    """The place of a ratio in a bar of 180 pixels, from 0.35 to 8 on a logarithmic scale."""
-    return 180 * (min(max(math.log2(ratio), -1.5), 3.0) + 1.5) / 4.5
+# --- the chart -----------------------------------------------------------------------------------
+
+#: Pixels of the chart's axis and between two marks, and the ratios that may have one.
+_WIDTH, _APART = 400, 24
+_MARKS = (1, 2, 0.5, 4, 0.25, 8, 16, 32, 64, 128, 1.5, 0.75)
 
 
-def _draw(translator: Any, node: Ratio) -> None:
-    one, mean, least = _at(1.0), _at(node["mean"]), _at(node["least"])
-    left, width = min(one, mean), max(abs(mean - one), 1.5)
-    translator.body.append(
-        f'<svg class="gallery-ratio {node["words"]}" viewBox="0 0 180 18" width="180" height="18" '
-        f'preserveAspectRatio="none" role="img" aria-label="{node["words"]}: {node["mean"]:.2f}">'
-        f'<rect x="{left:.1f}" y="4" width="{width:.1f}" height="10"/>'
-        f'<path d="M{one:.1f} 0V18M{least:.1f} 9H{mean:.1f}M{least:.1f} 5V13"/></svg>'
+class LogScale(NamedTuple):
+    """Places of ratios from *first* to *last* on the chart's axis; nothing is cut off."""
+
+    first: float
+    last: float
+
+    def __call__(self, ratio: float) -> float:
+        """The place of *ratio* in pixels, 10 pixels from each edge at least."""
+        share = math.log(ratio / self.first) / math.log(self.last / self.first)
+        return 10 + share * (_WIDTH - 20)
+
+    @property
+    def marks(self) -> list[float]:
+        """The ratios with a mark: powers of two first, others where there is room."""
+        found: list[float] = []
+        for mark in _MARKS:
+            apart = all(abs(self(mark) - self(other)) >= _APART for other in found)
+            if self.first <= mark <= self.last and apart:
+                found.append(mark)
+        return sorted(found)
+
+
+class Chart(nodes.General, nodes.Element):
+    """All comparisons on one axis, the ``scale``; its children are groups."""
+
+
+class ChartGroup(nodes.General, nodes.Element):
+    """Comparisons with one kind of rival, below their title."""
+
+
+class ChartEntry(nodes.General, nodes.Element):
+    """A row of the chart; its children are what opens: the page, and a table of all sizes."""
+
+
+def _open_chart(translator: Any, node: Chart) -> None:
+    scale = node["scale"]
+    marks = "".join(
+        f'<text x="{scale(mark):.1f}" y="32" text-anchor="middle">{mark:g}×</text>'
+        for mark in scale.marks
     )
-    raise nodes.SkipNode
+    one = scale(1)
+    translator.body.append(
+        '<div class="gallery-chart">\n<div class="chart-axis" aria-hidden="true">'
+        f'<svg viewBox="0 0 {_WIDTH} 38">{marks}'
+        f'<text class="slower" x="{one - 8:.1f}" y="12" text-anchor="end">← slower</text>'
+        f'<text class="faster" x="{one + 8:.1f}" y="12">faster →</text></svg></div>\n'
+    )
 
 
-def _add_files(
-    app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Load the script and the style of the tables on their page only."""
-    del template, context, doctree
-    if "gallery-performance" in app.env.metadata.get(pagename, {}):
-        app.add_css_file("performance.css")
-        app.add_js_file("performance.js", loading_method="defer")
+def _open_group(translator: Any, node: ChartGroup) -> None:
+    del node
+    translator.body.append('<div class="chart-group">\n')
+
+
+def _close(translator: Any, node: nodes.Element) -> None:
+    del node
+    translator.body.append("</div>\n")
+
+
+def _open_entry(translator: Any, node: ChartEntry) -> None:
+    text = {name: translator.encode(node[name]) for name in ("kernel", "rival", "lesson")}
+    attributes = {name: translator.attval(node[name]) for name in ("kernel", "rival", "lesson")}
+    mean = f"{node['mean']:.2f}"
+    words = f"{node['verdict']}: {mean} × on average, {node['least']:.2f} to {node['largest']:.2f}"
+    translator.body.append(
+        f'<details class="chart-row {node["verdict"]}" data-verdict="{node["verdict"]}" '
+        f'data-lesson="{attributes["lesson"]}" data-beside="{attributes["rival"]}"><summary>'
+        f'<span class="chart-name">{text["kernel"]} <small>· {text["rival"]}</small></span>'
+        f"{_bar(node, words)}<b>{mean}×</b></summary>\n"
+    )
+
+
+def _close_entry(translator: Any, node: ChartEntry) -> None:
+    del node
+    translator.body.append("</details>\n")
+
+
+def _bar(node: ChartEntry, words: str) -> str:
+    """A bar from the least to the largest, a dot at the mean, and the marks of the axis."""
+    scale = node["scale"]
+    marks = "".join(
+        f'<path class="{"one" if mark == 1 else "mark"}" d="M{scale(mark):.1f} -14V36"/>'
+        for mark in scale.marks
+    )
+    least, largest, mean = (scale(node[name]) for name in ("least", "largest", "mean"))
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} 22" role="img" aria-label="{words}">{marks}'
+        f'<path class="range" d="M{least:.1f} 11H{largest:.1f}"/>'
+        f'<circle cx="{mean:.1f}" cy="11" r="5"/></svg>'
+    )
 
 
 def _software(benchmark: Benchmark) -> str:

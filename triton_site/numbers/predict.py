@@ -29,6 +29,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from triton_site.numbers.measured import number_node
 from triton_site.numbers.quantities import QuantityError
+from triton_site.pages.assets import is_a, load_where
 from triton_site.pages.folds import Fold, add_node
 
 _OPTIONS = ("choices", "answer", "number", "unit")
@@ -96,17 +97,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     app.add_directive("predict", PredictDirective)
     add_node(app, Predict, _open, lambda translator, node: translator.body.append("</div>\n"))
-    app.connect("html-page-context", _load_script)
+    load_where(app, "predict.js", is_a(Predict))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
-
-
-def _load_script(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
-) -> None:
-    """Load the script on pages with a question."""
-    del page, template, context
-    if doctree is not None and next(doctree.findall(Predict), None):
-        app.add_js_file("predict.js", loading_method="defer")
 
 
 def _open(translator: Any, node: Predict) -> None:

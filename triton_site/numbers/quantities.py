@@ -46,7 +46,7 @@ from typing import Literal
 
 import msgspec
 
-from gallery_recorder.api import reading, recording
+from gallery_recorder.api import RecordedFiles, RecorderError, reading, recording
 from triton_site.numbers import benchmarks
 
 #: Bytes of ``numbers.toml`` and of a file of values.
@@ -223,11 +223,13 @@ def load(path: Path) -> dict[str, dict[str, Definition]]:
 
 
 class Numbers:
-    """The quantities of one page, computed from the files in the folder of a recording."""
+    """The quantities of one page, computed from the *files* that a recording lists."""
 
-    def __init__(self, folder: Path, page: str, definitions: Mapping[str, Definition]) -> None:
+    def __init__(
+        self, files: RecordedFiles, page: str, definitions: Mapping[str, Definition]
+    ) -> None:
         """Nothing is read before it is asked for."""
-        self._folder = folder
+        self._recorded = files
         self._page = page
         self._definitions = definitions
         self._files: dict[str, dict[str, dict[str, benchmarks.Measurement]]] = {}
@@ -335,9 +337,10 @@ class Numbers:
         """The medians of *provider* by size, at the sizes that meet all *conditions*."""
         if file not in self._files:
             name, _, release = file.partition("@")
-            path = (self._other(release) if release else self._folder) / f"{name}.csv"
-            if not path.is_file():
-                raise ValueError(f"{path} is missing")
+            files = self._other(release) if release else self._recorded
+            path = files.path(f"{name}.csv")
+            if path is None:
+                raise ValueError(f"{files.folder} lists no {name}.csv")
             self._files[file] = benchmarks.read(path)
         if provider not in self._files[file]:
             raise ValueError(f"{file}.csv has no provider {provider!r}")
@@ -349,20 +352,28 @@ class Numbers:
             )
         }
 
-    def _other(self, release: str) -> Path:
-        """The folder of the recording of the same code with *release* of Triton."""
-        own = recording.load(self._folder)
-        above, _, below = str(self._folder).rpartition(own.variant or "no variant")
+    def _other(self, release: str) -> RecordedFiles:
+        """The files of the recording of the same code with *release* of Triton."""
+        own = recording.load(self._recorded.folder)
+        above, _, below = str(self._recorded.folder).rpartition(own.variant or "no variant")
         folder = Path(f"{above}triton-{release}{below}")
-        if not folder.is_dir() or recording.load(folder).key != own.key:
-            raise ValueError(f"{folder} is missing or of other code: record it with {release}")
-        return folder
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is missing: record it with {release}")
+        try:
+            other = recording.load(folder)
+        except RecorderError as error:
+            raise ValueError(f"{error}; or record it with {release}") from error
+        if other.key != own.key:
+            raise ValueError(f"{folder} is of other code: record it with {release}")
+        return recording.files_of(folder, other)
 
     def _written(self, name: str) -> float:
         return float(self._row(name).get("value") or "nan")
 
     def _row(self, name: str) -> dict[str, str]:
-        path = self._folder / f"{self._page}-values.csv"
+        path = self._recorded.path(f"{self._page}-values.csv")
+        if path is None:
+            raise ValueError(f"{self._recorded.folder} lists no {self._page}-values.csv")
         try:
             text = reading.read_file(path, _MAX_FILE).decode("utf-8-sig")
         except (reading.ReadingError, ValueError) as error:

@@ -11,6 +11,7 @@ from sphinx.environment import BuildEnvironment
 
 from gallery_recorder.api import (
     ListedRecording,
+    RecordedFiles,
     Recording,
     Script,
     domain_of,
@@ -49,6 +50,11 @@ class Recorded(NamedTuple):
     folder: Path
     content: Recording
     script: Script
+
+    @property
+    def files(self) -> RecordedFiles:
+        """The files that it lists."""
+        return recording.files_of(self.folder, self.content)
 
 
 def scripts_of_checkout() -> list[Script]:

@@ -29,7 +29,7 @@ from triton_site.pages.cells import functions, page_of
 from triton_site.pages.folds import Fold
 
 #: The checks, below the folder of ``conf.py``.
-TABLE = Path("exercises/table.py")
+TABLE = Path("exercises/tasks.py")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -59,14 +59,16 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
     app.env.note_dependency(str(table))
     exercises = read_table(table.read_text(encoding="utf-8"))
     checked: list[Exercise] = []
+    names: list[str] = []
     for item in section.findall(nodes.list_item):
         link = _solution_of(item)
         name = link["reftarget"].rpartition("/")[2] if link else _asked_for(item, exercises)
         if exercise := exercises.get(name):
-            item += _facts(item, exercise)
+            _set_facts(item, exercise)
             item += _command(name, exercise)
             item += [_hint(i, hint) for i, hint in enumerate(exercise.hints)]
             checked.append(exercise)
+            names.append(name)
         if link:
             _take_out(link)
             item += nodes.paragraph("", "", link, classes=["exercise-solution"])
@@ -77,14 +79,22 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
     if checked:
         uri = f"{'../' * docname.count('/')}_static/exercise.pyz"
         section.insert(1, _how_to_check(uri, all(exercise.gpu for exercise in checked)))
+        address = f"{app.config.html_baseurl}_static/exercise.pyz"
+        section.insert(2, _in_colab(address, names[0], checked[0]))
 
 
-def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
-    """Level and minutes, where the author has not named them."""
-    if re.search(r"\d+ minutes", item.astext()):
-        return []
+#: What a lesson's text says of an exercise; the checker's table may have been changed since.
+_FACTS = re.compile(r"\(\w+, \d+ minutes\)")
+
+
+def _set_facts(item: nodes.list_item, exercise: Exercise) -> None:
+    """Level and minutes of the checker's table, in the place of those in the text or as a line."""
     facts = f"({exercise.level}, {exercise.minutes} minutes)"
-    return [nodes.paragraph("", facts, classes=["exercise-facts"])]
+    for part in item.findall(nodes.emphasis):
+        if _FACTS.fullmatch(part.astext()):
+            part[:] = [nodes.Text(facts)]
+            return
+    item += nodes.paragraph("", facts, classes=["exercise-facts"])
 
 
 def _command(name: str, exercise: Exercise) -> nodes.paragraph:
@@ -151,12 +161,25 @@ def _how_to_check(uri: str, needs_gpu: bool) -> nodes.paragraph:
     return text
 
 
+def _in_colab(address: str, name: str, exercise: Exercise) -> Fold:
+    """Two cells for a notebook: they fetch the checker, write a skeleton, and check it."""
+    gpu = " --gpu" if exercise.gpu else ""
+    code = (
+        f"!wget -q {address}\n!python exercise.pyz {name} mine.py --start\n%load mine.py\n\n"
+        f"# Behind %%writefile mine.py in a cell of its own, your answer; then:\n"
+        f"!python exercise.pyz {name} mine.py{gpu}"
+    )
+    fold = Fold(summary="In a notebook, such as Colab", note="", kind="hint")
+    fold += nodes.literal_block(code, code, language="text")
+    return fold
+
+
 def read_table(code: str) -> dict[str, Exercise]:
     """The exercises in the source *code* of the checker's table, by name."""
     table = next(
         node.value
         for node in ast.parse(code).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXERCISES"
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TASKS"
     )
     assert isinstance(table, ast.Dict)
     found = {}

@@ -30,10 +30,16 @@ from triton_site.pages.keylines import code_block
 _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal", "output_subarea")
 
 
+#: Kinds of folds with an answer.
+_ANSWERS = ("hint", "predict", "solution")
+
+
 class Fold(nodes.General, nodes.Element):
     """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
 
-    The kinds are code, difference, predict, solution and xray.
+    A fold is other code (kind code, with its number of ``lines``), or an answer that a reader opens
+    when it is wanted (hint, predict, solution, variants). A fold of the kinds difference and xray
+    becomes a tab of a panel, see :mod:`triton_site.kernels.kernel_panels`.
     """
 
 
@@ -45,19 +51,33 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def add_node(app: Sphinx, node: type[nodes.Element], visit: Any, depart: Any) -> None:
-    """Register a *node* that has its own HTML; other formats show its children alone."""
-    plain = (lambda translator, node: None,) * 2
-    app.add_node(node, html=(visit, depart), latex=plain, text=plain, man=plain)
+    """Register a *node* that has its own HTML; other formats show its children alone.
+
+    *depart* is None for a node whose *visit* skips it.
+    """
+    plain = (_nothing, _nothing)
+    app.add_node(node, html=(visit, depart or _nothing), latex=plain, text=plain, man=plain)
+
+
+def _nothing(translator: Any, node: nodes.Element) -> None:
+    del translator, node
 
 
 def _open(translator: Any, node: Fold) -> None:
-    note = node.get("note", "")
+    kind, summary, note = node["kind"], node["summary"], node.get("note", "")
+    classes = f"gallery-fold gallery-fold-{kind}"
+    if kind in _ANSWERS:
+        classes += " gallery-fold-answer"
+    if kind == "code":
+        lines = node["lines"]
+        note = f"{summary}, with output" if node["with_output"] else summary
+        summary = f"Show {lines} line{'s' if lines > 1 else ''}"
     translator.body.append(
-        f'<details class="gallery-fold gallery-fold-{node["kind"]}"><summary>'
-        f"<span>{translator.encode(node['summary'])}</span>"
-        + (f' <span class="gallery-fold-note">{translator.encode(note)}</span>' if note else "")
-        + "</summary>\n"
+        f'<details class="{classes}"><summary><span>{translator.encode(summary)}</span>'
     )
+    if note:
+        translator.body.append(f' <span class="gallery-fold-note">{translator.encode(note)}</span>')
+    translator.body.append("</summary>\n")
 
 
 def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
@@ -70,7 +90,9 @@ def _fold_cells(app: Sphinx, doctree: nodes.document) -> None:
         outputs = list(_outputs(box)) if cell.settings.get("fold_output") else []
         lines = len(cell.code.splitlines())
         note = f"{lines} line{'s' * (lines > 1)} of code" + ", with output" * bool(outputs)
-        fold = Fold(summary=summary[:1].upper() + summary[1:], note=note, kind="code")
+        title = summary[:1].upper() + summary[1:]
+        fold = Fold(summary=title, note=note, kind="code", lines=lines)
+        fold["with_output"] = bool(outputs)
         shown = in_sight(cell)
         above = [code_block(shown)] if shown else []
         box.replace_self([*above, fold])

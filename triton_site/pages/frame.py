@@ -15,11 +15,20 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from triton_site.pages.cards import minutes
 from triton_site.pages.cells import page_of
 from triton_site.pages.path import LEVELS, path_of
+from triton_site.pages.record_line import release
 
 #: Parts of the site that have a menu of their own: the beginning of their pages, and its caption.
 _PARTS = {"programming-guide/": "Guide", "python-api/": "Python API"}
+#: The parts in the bar: title, page, and the beginning of the pages that belong to it.
+_BAR = (
+    ("Learn", "getting-started/tutorials/index", "getting-started/"),
+    ("Guide", "programming-guide/index", "programming-guide/"),
+    ("API", "python-api/index", "python-api/"),
+    ("Performance", "performance", "performance"),
+)
 #: The levels of headings that the list of sections has.
 _DEEPEST = 2
 
@@ -45,19 +54,51 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of the site in the bar; *current* if the page belongs to it."""
+
+    title: str
+    docname: str
+    current: bool
+
+
+@dataclass(frozen=True)
+class Above:
+    """The link above a page's text to what the page is part of."""
+
+    title: str
+    uri: str
+
+
+@dataclass(frozen=True)
 class Frame:
-    """What stands around a page; *main* is the page of the reference on a page of another one."""
+    """What stands around a page; *minutes* are those to read it, 0 if it is not read through.
+
+    On a page of another recording, *main* is the page of the reference, and *shown* and
+    *reference* name the two devices and releases.
+    """
 
     menu: list[tuple[str, list[Entry]]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     sections: tuple[Section, ...] = ()
+    above: Above | None = None
+    minutes: int = 0
     is_lesson: bool = False
     main: str = ""
+    shown: str = ""
+    reference: str = ""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Give the frame to the templates, before other handlers add scripts."""
+    app.connect("builder-inited", _set_sign)
     app.connect("html-page-context", _add_frame, priority=300)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _set_sign(app: Sphinx) -> None:
+    """Put a sign of the reader's font behind headings, not one of the theme's own font."""
+    app.config.html_permalinks_icon = "#"
 
 
 def _add_frame(
@@ -66,18 +107,47 @@ def _add_frame(
     del template
     page = page_of(app, pagename)
     main = page.main if page else pagename
+    is_other = page is not None and main != pagename
     sections = sections_of(app.env, pagename) if doctree is not None else ()
     context["frame"] = Frame(
         menu=[
             (caption, [_entry(app.env, name, main, sections) for name in names])
             for caption, names in _menu(app.env, main)
         ],
+        parts=[
+            Part(title, docname, pagename.startswith(beginning))
+            for title, docname, beginning in _BAR
+            if docname in app.env.found_docs
+        ],
         sections=sections,
+        above=_above(app, pagename, main),
+        minutes=minutes(page) if page else 0,
         is_lesson=any(main in names for names in path_of(app.env).values()),
-        main=main if main != pagename else "",
+        main=main if is_other else "",
+        shown=_release(app, pagename) if is_other else "",
+        reference=_release(app, main) if is_other else "",
     )
     if main != pagename:
         _link_like(app, pagename, main, context)
+
+
+def _release(app: Sphinx, pagename: str) -> str:
+    page = page_of(app, pagename)
+    return release(page) if page and page.shown else "the reference"
+
+
+def _above(app: Sphinx, pagename: str, main: str) -> Above | None:
+    """What a page is part of: the level of a lesson, the guide, or the page above it."""
+    for level, names in path_of(app.env).items():
+        if main in names:
+            index = "getting-started/tutorials/index"
+            return Above(LEVELS[level], app.builder.get_relative_uri(pagename, index))
+    relations = app.env.collect_relations().get(main)
+    parent = relations[0] if relations else None
+    if parent is None:
+        return None
+    title = app.env.titles[parent].astext()
+    return Above(title, app.builder.get_relative_uri(pagename, parent))
 
 
 def _menu(env: BuildEnvironment, docname: str) -> Iterator[tuple[str, list[str]]]:

@@ -3,9 +3,9 @@
 Sphinx's own index leads to pages. This one leads to sections, entries of the API reference, terms
 of the glossary, and the entries of lists, such as error messages. ``_static/search-index.js`` holds
 them, without code but the names and the errors in it, and with ``words.toml``: readers load at most
-150 kB before they see a result. ``docs/_static/search.js`` ranks in the reader's browser, also from
-``file://``. Sphinx keeps the sections of a page in its environment, so a second build finds what a
-first one would.
+150 kB before they see a result. ``docs/_static/search.js`` ranks them with MiniSearch in the
+reader's browser, also from ``file://``. Sphinx keeps the sections of a page in its environment, so
+a second build finds what a first one would.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from triton_site.pages.folds import Fold
 
 logger = logging.getLogger(__name__)
 
-#: Pages that repeat others, and pages for maintainers.
-_LISTS = ("recordings", "releases", "engine")
 #: Pages of lists alone, which are not searched.
 _NOT_SEARCHED = re.compile(r"/recordings-|^recordings$|^claims$|^genindex")
 #: A build of fewer pages is one of a part of the site.
@@ -56,7 +54,7 @@ _ERROR = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z]\w*(?:_\w+)+|[A-Z][A-Z0-9]{2,}\w*|\w+\.\w+[\w.]*")
 #: The classes of the lines under a title, and of the downloads at the end of a page.
-_LEFT_OUT = {"api-facts", "sphx-glr-footer", "gallery-data", "gallery-provenance"}
+_LEFT_OUT = {"api-facts", "sphx-glr-footer", "gallery-data", "gallery-provenance", "gallery-chips"}
 
 
 class Section(NamedTuple):
@@ -119,21 +117,25 @@ def _write(app: Sphinx, error: Exception | None) -> None:
             sections = [_with_terms(s, asked.pop(s.anchor, [])) for s in sections]
             if asked:
                 logger.warning("%s: %s has no section %s", WORDS.name, docname, ", ".join(asked))
-            pages.append([address, title, _kind(docname), _weight(docname), sections])
+            pages.append([address, title, _kind(docname), sections])
     if words["asked"] and len(pages) > _FEW:
         logger.warning("%s: there is no page %s", WORDS.name, ", ".join(words["asked"]))
     _leave_common_words(pages)
     phrases = {**words["phrases"]}
     phrases |= {f.lower(): ours for ours, them in words["languages"].items() for f in them}
     data = {"pages": pages, "phrases": phrases}
-    data |= {name: words[name] for name in ("synonyms", "whole", "fillers", "errors")}
+    data |= {name: words[name] for name in ("synonyms", "whole", "fillers")}
     for *_, sections in pages:
         sections[:] = [[s.title, _place(s), *s[2:]] for s in sections]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    labels = app.env.domaindata["std"]["labels"]
-    text = _LINK.sub(lambda m: _title(app.env, labels, m[1], m[2]), text)
-    text = f"window.galleryIndex = {text};\n"
+    text = f"window.galleryIndex = {with_titles(app.env, text)};\n"
     downloads.write(Path(app.outdir, "_static", "search-index.js"), text.encode())
+
+
+def with_titles(env: BuildEnvironment, text: str) -> str:
+    """The JSON *text* with the titles that its links show."""
+    labels = env.domaindata["std"]["labels"]
+    return _LINK.sub(lambda m: _title(env, labels, m[1], m[2]), text)
 
 
 def _place(section: Section) -> str | int:
@@ -189,23 +191,6 @@ def _kind(docname: str) -> str:
     kinds = {"getting-started/tutorials/": "lesson", "getting-started/": "setup"}
     kinds |= {"programming-guide/": "guide", "python-api/": "API", "glossary": "glossary"}
     return next((kind for start, kind in kinds.items() if docname.startswith(start)), "page")
-
-
-def _weight(docname: str) -> float:
-    """The weight of a page: lessons first, then the reference, solutions, lists."""
-    if docname.startswith(_LISTS):
-        return 0.4
-    if "/recordings-" in docname or docname.endswith("/index"):
-        return 0.25
-    if "/solutions/" in docname or docname.endswith("triton.language.extra"):
-        return 0.7
-    if docname == "performance":
-        return 0.8
-    if docname.endswith("/libraries"):
-        return 0.9
-    if docname == "skill":  # the rules of all lessons in short
-        return 0.6
-    return 1.3 if "/tutorials/" in docname or "/chapter-" in docname else 1.0
 
 
 def _sections(document: nodes.document, docname: str) -> Iterator[Section]:

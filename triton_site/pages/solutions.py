@@ -1,7 +1,7 @@
-"""The index of solutions: a list for each lesson, in place of sphinx-gallery's tiles.
+"""The index of the tutorials: lessons by level, and solutions by lesson, instead of tiles.
 
-Most solutions have no figure, so the tiles show the same picture again and again. The list names
-each solution with the level and the minutes of its exercise.
+sphinx-gallery's tiles have no order and no minutes, and most solutions have no figure. Lessons are
+rows, as on the front page; a solution is named with the level and the minutes of its exercise.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from gallery_recorder.api import domain_of
+from triton_site.pages.cards import CardsPlace
 from triton_site.pages.exercises import TABLE, read_table
-from triton_site.pages.path import path_of
+from triton_site.pages.path import LEVELS, path_of
 
-#: The title in ``tutorials/solutions/GALLERY_HEADER.rst``.
-TITLE = "Solutions to the exercises"
+#: The titles in ``tutorials/GALLERY_HEADER.rst`` and ``tutorials/solutions/GALLERY_HEADER.rst``.
+LESSONS, SOLUTIONS = "Tutorials", "Solutions to the exercises"
 
 
 class SolutionsPlace(nodes.General, nodes.Element):
@@ -34,16 +35,29 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _replace_tiles(app: Sphinx, doctree: nodes.document) -> None:
-    for section in doctree.findall(nodes.section):
-        if section[0].astext() == TITLE and any(_is_tile(node) for node in section):
-            for node in [node for node in section if _is_tile(node)]:
-                section.remove(node)
-            paragraphs = [i for i, node in enumerate(section) if isinstance(node, nodes.paragraph)]
-            section.insert(paragraphs[-1] + 1, SolutionsPlace())
-            domain = domain_of(app.env)
-            domain.depends("introductions")
-            domain.depends("recordings")
-            app.env.note_dependency(str(Path(app.confdir, TABLE)))
+    for section in list(doctree.findall(nodes.section)):
+        title = section[0].astext()
+        if title not in (LESSONS, SOLUTIONS) or not any(_is_tile(node) for node in section):
+            continue
+        for node in [node for node in section if _is_tile(node)]:
+            section.remove(node)
+        paragraphs = [i for i, node in enumerate(section) if isinstance(node, nodes.paragraph)]
+        place = paragraphs[-1] + 1
+        section[place:place] = _levels() if title == LESSONS else [SolutionsPlace()]
+        domain = domain_of(app.env)
+        domain.depends("introductions")
+        domain.depends("recordings")
+        app.env.note_dependency(str(Path(app.confdir, TABLE)))
+
+
+def _levels() -> list[nodes.Node]:
+    """A section with rows for each level of the path."""
+    found: list[nodes.Node] = []
+    for level, title in LEVELS.items():
+        name = nodes.make_id(title)
+        rows = CardsPlace(level=level, large=False)
+        found.append(nodes.section("", nodes.title("", title), rows, ids=[name], names=[name]))
+    return found
 
 
 def _is_tile(node: nodes.Node) -> bool:
@@ -85,4 +99,4 @@ def _fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             items += nodes.list_item("", paragraph)
         rows.append(items)
     for place in places:
-        place.replace_self([row.deepcopy() for row in rows])
+        place.parent.replace(place, [row.deepcopy() for row in rows])

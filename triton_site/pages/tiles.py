@@ -16,6 +16,7 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from triton_site.pages.assets import is_a, load_where
 from triton_site.pages.folds import add_node
 
 #: Pixels of a tile, and between A or B and C.
@@ -31,6 +32,7 @@ class TileOrder(nodes.General, nodes.Element):
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directive and its node."""
     add_node(app, TileOrder, _open, lambda translator, node: translator.body.append("</div>\n"))
+    load_where(app, "tiles.js", is_a(TileOrder))
     app.add_directive("tile-order", TileOrderDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 

@@ -11,7 +11,20 @@ import torch
 import gallery_kernels
 
 #: Functions whose results have no gradients.
-WITHOUT_GRADIENTS = {"paged_attention"}
+WITHOUT_GRADIENTS = {
+    "gated_delta_rule",
+    "grouped_mm",
+    "int4_mm",
+    "pack_int4",
+    "paged_attention",
+    "sample",
+}
+
+#: Those of them that take tensors which require a gradient.
+DETACHING = {"pack_int4"}
+
+#: Functions that wait for the GPU.
+WAITING = {"pack_int4"}
 
 #: Functions whose gradients have gradients.
 WITH_SECOND_DERIVATIVES = {"seeded_dropout"}
@@ -29,8 +42,36 @@ def attention() -> list[Any]:
     return [*randn((1, 4, 40, 16), (1, 2, 40, 16), (1, 2, 40, 16)), True]
 
 
+def cross_entropy() -> list[Any]:
+    return [*randn((4, 30)), torch.tensor([3, -100, 0, 29])]
+
+
+def gated_delta_rule() -> list[Any]:
+    q, k, v = randn(*3 * [(1, 20, 2, 16)])
+    gates, beta = torch.rand(2, 1, 20, 2)
+    return [q, k / k.norm(dim=-1, keepdim=True), v, -0.2 * gates, beta]
+
+
+def grouped_mm() -> list[Any]:
+    offsets = torch.tensor([30, 30, 40], dtype=torch.int32)
+    return [*randn((40, 64), (3, 64, 96), dtype=torch.float16), offsets]
+
+
+def int4_mm() -> list[Any]:
+    packed = torch.randint(-(2**15), 2**15, (2, 33, 32), dtype=torch.int16)
+    return [*randn((3, 256), dtype=torch.float16), packed, *torch.rand(2, 33, 2).bfloat16()]
+
+
 def layer_norm() -> list[Any]:
     return randn((4, 48), (48,), (48,))
+
+
+def linear_cross_entropy() -> list[Any]:
+    return [*randn((7, 3), (33, 3)), torch.randint(0, 33, (7,)), -100, 2]
+
+
+def pack_int4() -> list[Any]:
+    return randn((33, 256))
 
 
 def rms_norm() -> list[Any]:
@@ -44,6 +85,10 @@ def paged_attention() -> list[Any]:
 
 def seeded_dropout() -> list[Any]:
     return [*randn((99,)), 0.5, 3]
+
+
+def sample() -> list[Any]:
+    return [*randn((3, 300)), 1.0, 0, 0.9, 2]
 
 
 NAMES = tuple(gallery_kernels.__all__)

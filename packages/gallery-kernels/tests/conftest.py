@@ -1,4 +1,4 @@
-"""Run the kernels in Triton's interpreter, unless there is a GPU; fill new memory with NaN."""
+"""Run the kernels in Triton's interpreter or, with ``-m gpu``, on a GPU."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-ON_GPU = torch.accelerator.is_available()
-os.environ.setdefault("TRITON_INTERPRET", "0" if ON_GPU else "1")  # before Triton is imported
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Decide where kernels run, before Triton is imported."""
+    on_gpu = config.option.markexpr == "gpu"
+    os.environ.setdefault("TRITON_INTERPRET", "0" if on_gpu else "1")
 
 
 @pytest.fixture(autouse=True)
@@ -19,17 +22,28 @@ def reproducible() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.fixture
-def device(request) -> Iterator[torch.device]:
-    """The GPU of a test marked *gpu*, otherwise the device where the kernels run here."""
-    if not ON_GPU:
-        if request.node.get_closest_marker("gpu"):
-            pytest.skip("there is no GPU; in the interpreter these sizes would take hours")
+@pytest.fixture(params=["interpreter", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Where the tensors of a test lie: its kernels run in the interpreter, or on a GPU."""
+    if request.param == "interpreter":
         yield torch.device("cpu")
         return
-    device = torch.accelerator.current_accelerator()
-    block = torch.full((2**28,), torch.nan, device=device)  # memory that PyTorch hands out next
+    yield from gpu_device()
+
+
+@pytest.fixture
+def gpu() -> Iterator[torch.device]:
+    """The GPU of a test that only a GPU can show."""
+    yield from gpu_device()
+
+
+def gpu_device() -> Iterator[torch.device]:
+    """Give the GPU to a test. PyTorch hands out memory full of NaN next, so gaps show."""
+    if not torch.accelerator.is_available():
+        pytest.skip("there is no GPU")
+    device = torch.device(torch.accelerator.current_accelerator().type, 0)
+    block = torch.full((2**28,), torch.nan, device=device)
     del block
-    yield torch.device(device.type, 0)
+    yield device
     torch.accelerator.synchronize()
     torch.cuda.empty_cache()

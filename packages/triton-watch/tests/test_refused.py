@@ -14,7 +14,7 @@ import triton.language as tl
 import triton_watch
 from triton_watch.compiles import Compiler
 from triton_watch.source import findings
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 def functions_of(module):
@@ -70,6 +70,20 @@ def test_the_source_alone_tells_where_nothing_can_be_compiled(name):
     with pytest.raises(triton_watch.FaultError), watch:
         REFUSED[name]()
     assert all(word in str(watch.faults[0]) for word in REFUSED[name].words)
+
+
+def test_the_source_tells_where_the_compiler_cannot_be_started(monkeypatch):
+    def fails():
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("triton_watch.compiles._start_process", fails)
+    watch = Watch(compiler=Compiler())
+    with pytest.raises(triton_watch.FaultError), watch:
+        refused_kernels.a_try()
+    with watch:
+        refused_kernels.a_variable_that_changes_its_type()
+    watch.finish()
+    assert len(watch.faults) == 1
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -237,8 +251,12 @@ def test_times_are_skipped_and_what_is_timed_runs_once(capsys):
 
 
 def test_elements_that_were_never_written_are_an_error_where_that_is_asked_for():
-    out = torch.empty(32)
-    with pytest.raises(triton_watch.FaultError, match="never been written"):
+    kept = []
+
+    def leave_half_out():
         with triton_watch.watch(strict=True, compile=False):
-            out = torch.empty(32)
-            copy_kernel[(1,)](torch.ones(16), out, B=16)
+            kept.append(torch.empty(32))
+            copy_kernel[(1,)](torch.ones(16), kept[0], B=16)
+
+    with pytest.raises(triton_watch.FaultError, match="never been written"):
+        leave_half_out()

@@ -9,7 +9,7 @@ import wrong_access_kernels
 import wrong_value_kernels
 
 from triton_watch.places import FaultError
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 def cases(*modules):

@@ -271,8 +271,10 @@ def tile_for(kernel: Any, q: torch.Tensor, keys: int) -> Tile:
     """Return the tile that was fastest on H100 and H200, made smaller where it does not fit."""
     limits = limits_of(q.device)
     head = padded(q.shape[3])
-    if q.dtype == torch.float32:  # for accuracy, not for speed
-        tile = Tile(64, 32, warps=8 if head == 256 else 4, stages=1)
+    if q.dtype == torch.float32 and head == 256:  # larger tiles do not fit in registers
+        tile = Tile(32, 32, warps=8, stages=1)
+    elif q.dtype == torch.float32:  # for accuracy, not for speed
+        tile = Tile(64, 32, warps=4, stages=1)
     elif kernel is attention_kernel:
         tile = tile_of_forward(head, keys, limits)
     elif kernel is query_gradient_kernel:
@@ -321,6 +323,19 @@ def forward_launch(
     if attention_hopper.is_covered(q, k, v):
         return attention_hopper.forward_launch(q, k, v, causal, scale, keep_lse)
     tile = tile_for(attention_kernel, q, k.shape[2])
+    return launch_with_tile(tile, q, k, v, causal, scale, keep_lse)
+
+
+def launch_with_tile(
+    tile: Tile,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float,
+    keep_lse: bool,
+) -> DescribedLaunch:
+    """Return the launch of the Triton kernel of the forward pass with this tile."""
     (batch, heads, queries, _), keys = q.shape, k.shape[2]
     constants = {
         **constants_for(q, k, causal),
@@ -348,11 +363,27 @@ def plan_backward(
     scale: float,
 ) -> BackwardPlan:
     """Return the launches of a backward pass with describable tensors."""
-    batch, heads, queries, _ = q.shape
-    key_heads, keys = k.shape[1:3]
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    keys = k.shape[2]
+    query_tile = tile_for(query_gradient_kernel, q, keys)
+    key_tile = tile_for(key_gradient_kernel, q, keys)
+    return BackwardPlan(
+        of_queries=launch_of_queries(query_tile, q, k, v, o, do, causal, scale),
+        of_keys=launch_of_keys(key_tile, q, k, v, do, causal, scale),
+    )
 
-    tile = tile_for(query_gradient_kernel, q, keys)
+
+def launch_of_queries(
+    tile: Tile,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> DescribedLaunch:
+    """Return the launch for dQ and delta; its tensors are k and v, then the pointers."""
+    (batch, heads, queries, _), keys = q.shape, k.shape[2]
     constants = {
         **constants_for(q, k, causal),
         "BLOCK_M": tile.own,
@@ -360,12 +391,24 @@ def plan_backward(
         "MASKED": causal or keys % tile.other != 0,
         **tile.options(),
     }
+    dq = torch.empty_like(q)
     numbers = (heads, queries, keys, scale * math.log2(math.e), scale)
     grid = (triton.cdiv(queries, tile.own) * batch * heads,)
     launch = Launch(query_gradient_kernel, grid, (*strides_of(q, o, do, dq), *numbers), constants)
-    of_queries = DescribedLaunch(launch, descriptors_of((k, v), (tile.other, tile.other)))
+    return DescribedLaunch(launch, descriptors_of((k, v), (tile.other, tile.other)))
 
-    tile = tile_for(key_gradient_kernel, q, keys)
+
+def launch_of_keys(
+    tile: Tile,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    do: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> DescribedLaunch:
+    """Return the launch for dK and dV; its tensors are q and do, then the pointers."""
+    (batch, key_heads, keys, _), queries = k.shape, q.shape[2]
     constants = {
         **constants_for(q, k, causal),
         "BLOCK_M": tile.other,
@@ -373,11 +416,11 @@ def plan_backward(
         "MASKED": causal or keys % tile.own != 0 or queries % tile.other != 0,
         **tile.options(),
     }
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
     numbers = (key_heads, queries, keys, scale * math.log2(math.e), scale)
     grid = (triton.cdiv(keys, tile.own) * batch * key_heads,)
     launch = Launch(key_gradient_kernel, grid, (*strides_of(k, v, dk, dv), *numbers), constants)
-    of_keys = DescribedLaunch(launch, descriptors_of((q, do), (tile.other, tile.other)))
-    return BackwardPlan(of_queries, of_keys)
+    return DescribedLaunch(launch, descriptors_of((q, do), (tile.other, tile.other)))
 
 
 def constants_for(q: torch.Tensor, k: torch.Tensor, causal: bool) -> dict[str, Any]:

@@ -16,12 +16,18 @@ INTERPRETED: bool = triton.knobs.runtime.interpret
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def check_tensors(tensors: Mapping[str, Any], dtypes: Sequence[torch.dtype] = FLOATS) -> None:
+def check_tensors(
+    tensors: Mapping[str, Any],
+    dtypes: Sequence[torch.dtype] = FLOATS,
+    replaces_bfloat16: bool = False,
+) -> None:
     """Check that all tensors have one of the *dtypes*, memory with strides, and one device.
 
     Args:
         tensors: {name of the argument: what was passed}. The first decides about the device.
         dtypes: The dtypes that the kernels read.
+        replaces_bfloat16: Whether the function computes in float32 in place of bfloat16 in the
+            interpreter, and does not refuse it there.
 
     Raises:
         TypeError: An argument is no tensor or has another dtype.
@@ -30,7 +36,7 @@ def check_tensors(tensors: Mapping[str, Any], dtypes: Sequence[torch.dtype] = FL
     """
     first_name = next(iter(tensors))
     for name, x in tensors.items():
-        check_tensor(name, x, dtypes)
+        check_tensor(name, x, dtypes, replaces_bfloat16)
         first = tensors[first_name]
         if name == first_name:
             check_device(name, x)
@@ -40,13 +46,18 @@ def check_tensors(tensors: Mapping[str, Any], dtypes: Sequence[torch.dtype] = FL
             )
 
 
-def check_tensor(name: str, x: Any, dtypes: Sequence[torch.dtype] = FLOATS) -> None:
+def check_tensor(
+    name: str,
+    x: Any,
+    dtypes: Sequence[torch.dtype] = FLOATS,
+    replaces_bfloat16: bool = False,
+) -> None:
     """Check the type, the dtype and the layout of one argument; see :func:`check_tensors`."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, but is a {type(x).__name__}")
     if x.dtype not in dtypes:
         raise TypeError(f"the dtype of {name} must be {one_of(dtypes)}, but is {x.dtype}")
-    if INTERPRETED and x.dtype == torch.bfloat16:
+    if INTERPRETED and x.dtype == torch.bfloat16 and not replaces_bfloat16:
         raise TypeError(
             f"the dtype of {name} is torch.bfloat16, which Triton's interpreter computes wrongly; "
             f"use torch.float16 or torch.float32 there"
@@ -66,6 +77,11 @@ def check_device(name: str, x: torch.Tensor) -> None:
             f"{name} must be on a GPU, but is on cpu; on a CPU, kernels run only in Triton's "
             f"interpreter: set TRITON_INTERPRET=1 before triton is imported"
         )
+
+
+def must_replace_bfloat16(x: torch.Tensor) -> bool:
+    """Return whether *x* is in bfloat16, and runs in the interpreter, which computes it wrongly."""
+    return INTERPRETED and x.dtype == torch.bfloat16
 
 
 def check_same_dtype(tensors: Mapping[str, torch.Tensor]) -> None:

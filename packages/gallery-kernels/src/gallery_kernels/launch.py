@@ -43,8 +43,11 @@ class Limits:
 
 @cache
 def limits_of(device: torch.device) -> Limits:
-    """Return the limits of *device*; those of a CPU let the interpreter use few, small programs."""
-    if device.type == "cpu":
+    """Return the limits of *device*; in the interpreter, programs are few and small.
+
+    It may run where a GPU is, whose instructions it does not have.
+    """
+    if device.type == "cpu" or triton.knobs.runtime.interpret:
         return Limits(4, 65_536, 2**20, is_nvidia=False, is_hopper=False, starts_early=False)
     gpu = torch.get_device_module(device).get_device_properties(device)
     is_nvidia = device.type == "cuda" and torch.version.hip is None
@@ -155,7 +158,9 @@ class Launch:
                 self.ask(*tensors)
         else:
             stream = self.active.get_current_stream(self.device)
-            self.run(*self.grid, stream, *self.kept, *tensors, *self.rest)
+            # With an address, the driver is not asked on which device a tensor lies.
+            addresses = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in tensors]
+            self.run(*self.grid, stream, *self.kept, *addresses, *self.rest)
 
     def must_ask(self) -> bool:
         """Whether a profiler waits for launches, or another GPU is the current one."""

@@ -113,18 +113,23 @@ def backward_kernel(
 
 @triton.jit
 def sums_kernel(
-    sums_ptr, out_ptr, P, N, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):
+    sums_ptr, dw_ptr, db_ptr, P, N,
+    CENTER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """Add up the P rows of partial sums; with EARLY it is launched before they are stored."""
+    width = 2 * N if CENTER else N  # of a row: the sums for dw, then those for db
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]  # [1, COLUMNS]
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     if EARLY:
         gdc_wait()
     for start in range(0, P, ROWS):
         rows = start + tl.arange(0, ROWS)[:, None].to(tl.int64)  # [ROWS, 1]
-        mask = (rows < P) & (columns < N)
-        total += tl.load(sums_ptr + rows * N + columns, mask=mask, other=0.0)
-    tl.store(out_ptr + columns, tl.sum(total, axis=0, keep_dims=True), mask=columns < N)
+        mask = (rows < P) & (columns < width)
+        total += tl.load(sums_ptr + rows * width + columns, mask=mask, other=0.0)
+    total = tl.sum(total, axis=0, keep_dims=True)
+    tl.store(dw_ptr + columns, total, mask=columns < N)
+    if CENTER:
+        tl.store(db_ptr + (columns - N), total, mask=(columns >= N) & (columns < width))
 
 
 @triton.jit

@@ -5,6 +5,7 @@ few programs adds up its rows in order, and a second kernel adds up their sums. 
 the same bits.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,8 +112,6 @@ class BackwardPlan:
     gradients: Launch
     sums: Launch
     sums_shape: tuple[int, int]  # of the partial sums: programs, columns
-    out_shape: tuple[int, ...]  # of the gradients of the weight and the bias
-    out_dtype: torch.dtype
 
 
 PLANS = Plans()
@@ -178,11 +177,10 @@ class Norm(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             raise second_derivative_error(ctx.plan.function)
         x, weight, stats = ctx.saved_tensors
-        dx, sums = backward(ctx.plan, g, x, weight, stats, ctx.bias_dtype)
-        if ctx.bias_dtype is None:
-            return None, dx, sums
-        dw, db = sums.unbind()
-        return None, dx, dw.to(weight.dtype), db.to(ctx.bias_dtype)
+        dx, dw, db = backward(ctx.plan, g, x, weight, stats, ctx.bias_dtype)
+        if db is None:
+            return None, dx, dw
+        return None, dx, dw, db
 
 
 def forward(
@@ -203,8 +201,8 @@ def backward(
     weight: torch.Tensor,
     stats: torch.Tensor,
     bias_dtype: torch.dtype | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradient of x, and those of the weight and the bias in one tensor."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Return the gradients of x, the weight and, for layer norm, the bias."""
     g = g.resolve_neg()
     backward_plan = plan.backward.get(_layout_in_backward(g, x, weight))
     if backward_plan is None:
@@ -213,7 +211,7 @@ def backward(
         key = _layout_in_backward(g, x, weight)
         backward_plan = plan.backward.get(key)
     if backward_plan is None:
-        backward_plan = plan.backward.keep(key, plan_backward(g, x, weight, bias_dtype))
+        backward_plan = plan.backward.keep(key, plan_backward(g, x, weight, bias_dtype is not None))
     dx = torch.empty_like(x)
     sums = stats.new_empty(backward_plan.sums_shape)
     if backward_plan.means is None:
@@ -222,9 +220,13 @@ def backward(
         means = torch.empty_like(stats)
         backward_plan.means(x, g, weight, stats, means)
         backward_plan.gradients(x, g, weight, stats, means, dx, sums)
-    out = x.new_empty(backward_plan.out_shape, dtype=backward_plan.out_dtype)
-    backward_plan.sums(sums, out)
-    return dx, out
+    dw = torch.empty_like(weight)
+    if bias_dtype is None:
+        backward_plan.sums(sums, dw, dw)  # the kernel does not use the last pointer
+        return dx, dw, None
+    db = torch.empty_like(weight, dtype=bias_dtype)
+    backward_plan.sums(sums, dw, db)
+    return dx, dw, db
 
 
 def _layout_in_backward(g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> tuple:
@@ -280,31 +282,19 @@ def tile_of_forward(columns: int) -> dict[str, int]:
 
 
 def plan_backward(
-    g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_dtype: torch.dtype | None
+    g: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, has_bias: bool
 ) -> BackwardPlan:
     """Return the launches of the backward pass of readable tensors."""
-    columns = x.shape[-1]
-    has_bias = bias_dtype is not None
-    out_dtype = weight.dtype
-    if bias_dtype is not None:
-        out_dtype = torch.promote_types(weight.dtype, bias_dtype)
-    sums_columns = 2 * columns if has_bias else columns
     early = limits_of(x.device).starts_early
     means = None
-    if columns > LONGEST_ROW_IN_REGISTERS:
+    if x.shape[-1] > LONGEST_ROW_IN_REGISTERS:
         early = False
         means, gradients, programs = launches_for_long_rows(g, x, has_bias)
     else:
         gradients, programs = launch_for_rows(g, x, weight, has_bias, early)
-    sums = launch_of_sums(programs, sums_columns, x.device, early)
-    return BackwardPlan(
-        means=means,
-        gradients=gradients,
-        sums=sums,
-        sums_shape=(programs, sums_columns),
-        out_shape=(2, columns) if has_bias else (columns,),
-        out_dtype=out_dtype,
-    )
+    sums = launch_of_sums(programs, x, has_bias, early)
+    sums_columns = 2 * x.shape[-1] if has_bias else x.shape[-1]
+    return BackwardPlan(means, gradients, sums, sums_shape=(programs, sums_columns))
 
 
 def launch_for_rows(
@@ -360,14 +350,22 @@ def launches_for_long_rows(
     return means, Launch(columns_kernel, grid, numbers, block), programs
 
 
-def launch_of_sums(rows: int, columns: int, device: torch.device, early: bool) -> Launch:
-    """Return the launch that adds up *rows* rows of partial sums."""
-    wanted = triton.cdiv(columns, 8 * limits_of(device).multiprocessors)
+def launch_of_sums(programs: int, x: torch.Tensor, has_bias: bool, early: bool) -> Launch:
+    """Return the launch that adds up the partial sums of so many programs."""
+    columns = x.shape[-1]
+    sums_columns = 2 * columns if has_bias else columns
+    wanted = triton.cdiv(sums_columns, 8 * limits_of(x.device).multiprocessors)
     wide = min(1024, max(16, triton.next_power_of_2(wanted)))
-    constants = {"ROWS": 2048 // wide, "COLUMNS": wide, "EARLY": early, "num_warps": 8}
+    constants = {
+        "CENTER": has_bias,
+        "ROWS": 2048 // wide,
+        "COLUMNS": wide,
+        "EARLY": early,
+        "num_warps": 8,
+    }
     if early:
         constants["launch_pdl"] = True
-    return Launch(sums_kernel, (triton.cdiv(columns, wide),), (rows, columns), constants)
+    return Launch(sums_kernel, (triton.cdiv(sums_columns, wide),), (programs, columns), constants)
 
 
 def row_stride(x: torch.Tensor) -> int:
@@ -396,21 +394,22 @@ def _compute_backward(
     weight: torch.Tensor,
     stats: torch.Tensor,
     bias_dtype: torch.dtype | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradient of x, and those of the parameters in one tensor."""
+) -> list[torch.Tensor]:
+    """Return the gradients of x, the weight and, for layer norm, the bias."""
     if x.numel() == 0:
-        dx, out = _describe_backward(g, x, weight, stats, bias_dtype)
-        return dx, out.zero_()
+        return [t.zero_() for t in _describe_backward(g, x, weight, stats, bias_dtype)]
     x, weight = readable(x), readable(weight)
     tensors = [x, weight]
     if bias_dtype is not None:
         tensors.append(torch.empty_like(weight, dtype=bias_dtype))
-    return backward(_keep_plan(tensors, 0.0), g, x, weight, stats, bias_dtype)
+    gradients = backward(_keep_plan(tensors, 0.0), g, x, weight, stats, bias_dtype)
+    return [gradient for gradient in gradients if gradient is not None]
 
 
 def _empty_statistics(x: torch.Tensor, has_bias: bool) -> torch.Tensor:
     count = 2 if has_bias else 1
-    return x.new_empty((count, x.shape[:-1].numel()), dtype=torch.float32)
+    rows = math.prod(x.shape[:-1])  # numel() would make a number of symbols
+    return x.new_empty((count, rows), dtype=torch.float32)
 
 
 def _describe(
@@ -425,26 +424,24 @@ def _describe_backward(
     weight: torch.Tensor,
     stats: torch.Tensor,
     bias_dtype: torch.dtype | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    if bias_dtype is None:
-        return x.new_empty(x.shape), weight.new_empty(weight.shape)
-    dtype = torch.promote_types(weight.dtype, bias_dtype)
-    return x.new_empty(x.shape), weight.new_empty((2, *weight.shape), dtype=dtype)
+) -> list[torch.Tensor]:
+    gradients = [x.new_empty(x.shape), weight.new_empty(weight.shape)]
+    if bias_dtype is not None:
+        gradients.append(weight.new_empty(weight.shape, dtype=bias_dtype))
+    return gradients
 
 
-BACKWARD_SCHEMA = (
-    "(Tensor g, Tensor x, Tensor weight, Tensor stats, ScalarType? bias_dtype) -> (Tensor, Tensor)"
-)
+BACKWARD_ARGUMENTS = "(Tensor g, Tensor x, Tensor weight, Tensor stats, ScalarType? bias_dtype)"
 LAYER_NORM_BACKWARD = Operation(
     "layer_norm_backward",
-    BACKWARD_SCHEMA,
+    f"{BACKWARD_ARGUMENTS} -> Tensor[]",
     compute=_compute_backward,
     describe=_describe_backward,
     **without_second_derivative("layer_norm"),
 )
 RMS_NORM_BACKWARD = Operation(
     "rms_norm_backward",
-    BACKWARD_SCHEMA,
+    f"{BACKWARD_ARGUMENTS} -> Tensor[]",
     compute=_compute_backward,
     describe=_describe_backward,
     **without_second_derivative("rms_norm"),
@@ -459,8 +456,7 @@ def _keep_layer_norm(ctx: Any, inputs: tuple, output: tuple) -> None:
 
 def _differentiate_layer_norm(ctx: Any, g: torch.Tensor, _: Any) -> tuple:
     x, weight, stats = ctx.saved_tensors
-    dx, sums = LAYER_NORM_BACKWARD(g, x, weight, stats, ctx.bias_dtype)
-    return dx, sums[0].to(weight.dtype), sums[1].to(ctx.bias_dtype), None
+    return *LAYER_NORM_BACKWARD(g, x, weight, stats, ctx.bias_dtype), None
 
 
 def _keep_rms_norm(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -469,8 +465,7 @@ def _keep_rms_norm(ctx: Any, inputs: tuple, output: tuple) -> None:
 
 
 def _differentiate_rms_norm(ctx: Any, g: torch.Tensor, _: Any) -> tuple:
-    dx, dw = RMS_NORM_BACKWARD(g, *ctx.saved_tensors, None)
-    return dx, dw, None
+    return *RMS_NORM_BACKWARD(g, *ctx.saved_tensors, None), None
 
 
 LAYER_NORM = Operation(

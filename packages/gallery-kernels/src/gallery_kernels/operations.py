@@ -36,6 +36,18 @@ def is_needed(*tensors: object) -> bool:
     )
 
 
+def may_need_gradient(x: torch.Tensor) -> bool:
+    """Return whether a gradient of *x* may be asked for.
+
+    A tensor of an outer transform of ``torch.func`` does not tell.
+    """
+    if not torch.is_grad_enabled():
+        return False
+    if not torch.compiler.is_compiling() and transforms_are_active():
+        return True
+    return x.requires_grad
+
+
 class Operation:
     """A function as one operation of PyTorch, with its shapes and its gradient.
 

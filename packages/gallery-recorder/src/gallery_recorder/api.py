@@ -17,6 +17,7 @@ from gallery_recorder.render.selection import ListedRecording, Page
 from gallery_recorder.store import compare, reading, recording
 from gallery_recorder.store.format import Block, Provenance, Recording, slug
 from gallery_recorder.store.reading import ReadingError
+from gallery_recorder.store.recording import RecordedFiles
 
 __all__ = [
     "Block",
@@ -25,6 +26,7 @@ __all__ = [
     "Page",
     "Provenance",
     "ReadingError",
+    "RecordedFiles",
     "RecorderError",
     "Recording",
     "Script",

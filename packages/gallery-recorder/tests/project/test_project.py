@@ -162,7 +162,7 @@ def test_a_project_is_found_from_usual_places(tmp_path, monkeypatch):
 
 def test_scripts_that_are_not_executed_are_told(tmp_path, capsys):
     root = make(tmp_path, files=["examples/other.py"])
-    with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern and plot_"):
+    with pytest.raises(ScriptError, match=r"^other is not executed: filename_pattern"):
         galleries.select(read(root), ["other"])
     assert cli.main(["status", "--conf", str(root / "doc")]) == 0
     assert "No example is executed: filename_pattern" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from filelock import FileLock
 
@@ -18,6 +19,7 @@ from gallery_recorder import __main__ as cli
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.publish import publish, versions
 from gallery_recorder.publish.release import find_version
+from gallery_recorder.publish.versions import Version, Versions
 from gallery_recorder.testing import processes
 
 CONF = """
@@ -27,7 +29,8 @@ html_theme = "basic"
 html_baseurl = "https://example.org/fixture/stable/"
 """
 ROOT_FILES = {
-    *[".nojekyll", "404.html", "index.html", "latest", "stable", "versions.html", "versions.json"]
+    *[".nojekyll", "404.html", "index.html", "latest", "stable", "versions.html"],
+    *["versions.json", "versions-pages.json"],
 }
 
 
@@ -193,15 +196,49 @@ def test_stable_is_the_newest_release_and_latest_the_main_branch(site, builds, t
 
 
 def test_the_root_leads_to_versions_and_the_menu_knows_their_pages(site):
-    found = listed(site)
-    pages = {v["name"]: set(found["pages"][v["pages"]]) for v in found["versions"]}
-    assert pages["main"] - pages["v1.0.0"] == {"new.html"}
+    pages = json.loads((site / "versions-pages.json").read_text())["pages"]
+    assert [version["name"] for version in listed(site)["versions"]] == ["v1.0.0", "main"]
+    assert pages["new.html"] == [[1, 1]]
+    assert pages["index.html"] == [[0, 1]]
+    # The menus of pages that an earlier engine built find an empty list, and lead to the versions.
+    assert all(listed(site)["pages"][v["pages"]] == [] for v in listed(site)["versions"])
     assert 'content="0; url=stable/"' in (site / "index.html").read_text()
     text = (site / "versions.html").read_text()
     assert all(f'href="{name}/"' in text for name in ("v1.0.0", "main", "stable", "latest"))
     links = re.findall(r'href="(.*?)"', (site / "404.html").read_text())
     assert "/fixture/stable/" in links
     assert all(link.startswith(("/fixture/", "data:")) for link in links), "at whatever depth"
+
+
+def test_the_list_of_a_site_does_not_grow_with_its_pages():
+    def build(number, pages):
+        found = Version(name=f"v1.{number}.0", kind="tag", release=f"v1.{number}.0")
+        return Versions(address="/", all=(found,), pages=(pages,))
+
+    few, many = (
+        [build(n, tuple(f"folder/page-{k}.html" for k in range(count + n))) for n in range(100)]
+        for count in (1, 300)
+    )
+    assert msgspec.json.encode(versions.merge(few)) == msgspec.json.encode(versions.merge(many))
+    by_name = {one.all[0].name: one for one in many}
+    pages = versions.pages_of(versions.merge(many), by_name).pages
+    assert len(pages) == 399
+    assert max(map(len, pages.values())) == 1
+    assert pages["folder/page-301.html"] == [(0, 97)]  # the newest is first
+
+
+def test_a_site_is_readable_whatever_the_umask(builds, tmp_path):
+    build = shutil.copytree(builds / "main", tmp_path / "build")
+    for path in [build, *build.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    before = os.umask(0o077)
+    try:
+        publish.publish(build, site := tmp_path / "site", "main")
+    finally:
+        os.umask(before)
+    paths = [path for path in [site, *site.rglob("*")] if not path.is_symlink()]
+    assert {p.stat().st_mode & 0o777 for p in paths if p.is_file()} == {0o644}
+    assert {p.stat().st_mode & 0o777 for p in paths if p.is_dir()} == {0o755}
 
 
 def test_a_release_is_replaced_only_when_told_so(site, builds, tmp_path):

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from gallery_recorder.project.needs import Gpu
+from gallery_recorder.project.variables import VISIBLE_VARIABLES
 from gallery_recorder.run import gpus
 from gallery_recorder.store.format import GpuFacts, GpuState
 
@@ -46,7 +47,7 @@ class Nvml(ModuleType):
 
 @pytest.fixture
 def nvml(monkeypatch):
-    for name in gpus.VISIBLE_VARIABLES:
+    for name in VISIBLE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
     monkeypatch.setitem(sys.modules, "pynvml", found := Nvml())

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gallery_recorder.run import process
+from gallery_recorder.run import copies, process
 from gallery_recorder.run.protocol import BlockStarted, ExampleFailedError, Run, StoppedError
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.testing import processes
@@ -126,7 +126,11 @@ def test_a_gallery_and_conf_py_may_have_no_folder_in_common_but_the_root(tmp_pat
     script = tmp_path / "examples" / "a.py"
     script.parent.mkdir()
     script.write_text("x = 1")
-    workspace = Workspace(tmp_path / "workspace", tmp_path / "tmp")
-    workspace.create()
-    workspace.overlay(script, Path("/"))
-    assert workspace.copied(script, Path("/")).read_text() == "x = 1"
+    tree = tmp_path / "workspace" / "tree"
+    tree.parent.mkdir()
+    copies.ProjectCopy(tree, Path("/"), [script.parent], [tree.parent])
+    workspace = Workspace(tree.parent, tmp_path / "tmp", tree)
+    copied = workspace.copied(script, Path("/"))
+    assert copied.read_text() == "x = 1"
+    assert copied.resolve() == copied
+    assert (tree / "usr").is_symlink()

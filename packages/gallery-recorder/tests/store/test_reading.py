@@ -59,3 +59,23 @@ def test_damaged_json_is_one_line_that_names_the_file(tmp_path, name, content, w
         reading.load(tmp_path / name, Data, 1_000_000)
     assert str(error.value).startswith(f"{tmp_path / name}: ")
     assert not {*"\n\x1b"} & {*str(error.value)}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_refused"),
+    [
+        (b"[" + b"[]," * 3_000_000 + b"[]]", True),
+        (b"[" + b'"",' * 3_000_000 + b'""]', True),
+        (b"[" + b"1," * 3_000_000 + b"1]", True),
+        (b'["' + b"[]," * 3_000_000 + b'"]', False),
+        (b'["' + b'\\",' * 3_000_000 + b'"]', False),
+    ],
+    ids=["lists", "texts", "numbers", "one text", "one text with quotes"],
+)
+def test_json_that_would_take_much_memory_is_not_decoded(content, is_refused):
+    decoder = msgspec.json.Decoder(list)
+    if is_refused:
+        with pytest.raises(ReadingError, match="values"):
+            reading.decode(content, decoder)
+    else:
+        assert len(reading.decode(content, decoder)) == 1

@@ -74,8 +74,30 @@ def change(folder, edit):
     """Let *edit* change what ``recording.json`` says."""
     path = folder / "recording.json"
     content = json.loads(path.read_text())
+    content.pop("sha256", None)  # of the text as it was
     edit(content)
     path.write_text(json.dumps(content))
+
+
+def test_the_text_of_a_recording_has_a_hash_whatever_changes_it_on_the_way(folder):
+    path = folder / "recording.json"
+    text = path.read_bytes()
+    for changed in (
+        text.replace(b"out", b"OUT"),
+        text.replace(b"\n  ", b"\n    "),
+        text.rstrip(b"\n"),
+        json.dumps(json.loads(text)).encode(),
+    ):
+        path.write_bytes(changed)
+        with pytest.raises(RecordingError, match="is not the text that was recorded"):
+            recording.load(folder)
+    for same in (text, text.replace(b"\n", b"\r\n")):
+        path.write_bytes(same)
+        recording.load(folder)
+    older = json.loads(text)
+    del older["sha256"]
+    path.write_text(json.dumps(older))
+    recording.load(folder)
 
 
 def put(*keys_and_value):

@@ -8,7 +8,13 @@ my_function(x)
 print(report)
 """
 
-from triton_watch.api import Report, watch
-from triton_watch.places import FaultError
-
 __all__ = ["FaultError", "Report", "watch"]
+
+
+def __getattr__(name):
+    """Import what programs call when it is asked for: the command itself needs no PyTorch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'triton_watch' has no attribute {name!r}")
+    from triton_watch import api
+
+    return getattr(api, name)

@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 
 from triton_watch.compiles import Compiler
-from triton_watch.limits import LIMIT
 from triton_watch.places import FaultError
+from triton_watch.process import LIMIT
 from triton_watch.trace import Trace
-from triton_watch.watch import Watch
+from triton_watch.watcher import Watch
 
 
 class Report:

@@ -6,8 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from triton_watch.limits import LIMIT
-from triton_watch.process import Child, command_of, is_child, run_apart, unreadable
+from triton_watch.process import LIMIT, Child, command_of, is_child, run_apart, unreadable
 
 
 def main(arguments=None):
@@ -116,7 +115,7 @@ def new_watch(options):
     """A watch as the options of the command ask for it."""
     from triton_watch.compiles import Compiler
     from triton_watch.trace import Trace
-    from triton_watch.watch import Watch
+    from triton_watch.watcher import Watch
 
     trace = Trace() if options.trace else None
     compiler = Compiler() if options.compile else None

@@ -11,6 +11,7 @@ globals that they use: modules, other kernels, constants.
 
 import ast
 import builtins
+import contextlib
 import inspect
 import linecache
 import os
@@ -20,6 +21,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +34,9 @@ MOST_SHARED = 232_448  # bytes of shared memory that one program may have there
 VARIANTS = 4  # of one kernel that are compiled; each takes seconds
 KERNELS = 64
 PATIENCE = 120  # seconds for one kernel
+
+
+UNKNOWN = "unknown"  # the answer where a kernel could not be built again in the other process
 
 
 class Refusal(NamedTuple):
@@ -106,9 +111,14 @@ class Compiler:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
 
-    def wait(self, request):
-        """Wait until a kernel is compiled; return a Refusal, or None if nothing is wrong."""
-        request.done.wait(PATIENCE)
+    def wait(self, request, meanwhile=lambda: None):
+        """Wait until a kernel is compiled; return a Refusal, or None if nothing is wrong.
+
+        *meanwhile* is called every half second, to say that this process is not hanging.
+        """
+        end = time.monotonic() + PATIENCE
+        while not request.done.wait(0.5) and time.monotonic() < end:
+            meanwhile()
         return request.refusal
 
     def close(self):
@@ -122,19 +132,20 @@ class Compiler:
             request = self._waiting.get()
             if request is None:
                 return
-            try:
+            # Whatever goes wrong in the compiler's process says nothing of the kernel.
+            with contextlib.suppress(Exception):
                 request.refusal = self._ask(request.message)
-            except (OSError, EOFError, pickle.UnpicklingError):
-                self._process = None  # the compiler has crashed, which says nothing of the kernel
-            finally:
-                request.done.set()
+                request.answered = True
+            request.done.set()
 
     def _ask(self, message):
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             self._process = _start_process()
         self._process.stdin.write(len(message).to_bytes(8, "little") + message)
         self._process.stdin.flush()
         answer = pickle.load(self._process.stdout)
+        if answer == UNKNOWN:
+            raise CannotDescribeError
         return Refusal(*answer) if answer else None
 
 
@@ -145,6 +156,7 @@ class _Request:
         self.name = name
         self.message = message
         self.done = threading.Event()
+        self.answered = False  # whether the compiler could be asked
         self.refusal = None
 
 
@@ -321,7 +333,7 @@ class _Tensor:
 
 
 def _compile(message):
-    """Compile a kernel; return a Refusal as a tuple, or None."""
+    """Compile a kernel; return a Refusal as a tuple, None if there is none, or UNKNOWN."""
     from triton.compiler.errors import CompilationError
 
     sys.path[:] = message["path"]
@@ -330,7 +342,7 @@ def _compile(message):
         kernel = built.functions[message["kernel"]]
         arguments = {name: _argument(one) for name, one in message["arguments"].items()}
     except Exception:
-        return None  # what the reader wrote could not be built again, which is no fault of theirs
+        return UNKNOWN
     try:
         compiled = kernel.warmup(grid=(1,), **arguments, **message["options"])
     except CompilationError as error:
@@ -341,9 +353,9 @@ def _compile(message):
             return f"{text}: a pass of the compiler fails, and says no more", "", 0
         if "Unsupported function referenced" in text:
             return text, "", 0
-        return None
+        return UNKNOWN
     except Exception:
-        return None
+        return UNKNOWN
     shared = getattr(getattr(compiled, "metadata", None), "shared", 0)
     if shared > MOST_SHARED:
         text = f"a program needs {shared} bytes of shared memory, and can have {MOST_SHARED}"

@@ -33,9 +33,12 @@ class Trials:
         finally:
             self.tuner = None
 
-    def begin(self, launch, arguments, named):
+    def begin(self, arguments, named):
         """Remember the memory of the arguments that no option of the tuner brings back."""
-        self.before, self.names, self.reads, self.writes = {}, {}, {}, {}
+        self.before = {}
+        self.names = {}
+        self.reads = {}
+        self.writes = {}
         if self.tuner is None:
             return
         values = dict(zip(self.tuner.arg_names, arguments, strict=False)) | named
@@ -78,7 +81,7 @@ class Trials:
         name = self.names[buffer]
         code = launch.function.__code__
         return FaultError(
-            "an autotuned kernel changes what it reads: each trial starts from the last one's result",
+            "an autotuned kernel changes what it reads, so each trial starts from the last result",
             ("kernel", f"{launch.kernel}, {line(code.co_filename, code.co_firstlineno)}"),
             ("tensor", f"`{name}`, at byte {offset} of its memory"),
             ("trials", f"{len(self.tuner.configs)} configurations, and then the call itself"),

@@ -35,11 +35,11 @@ class Kernels:
         self._request = request
         if request:
             self._launched.setdefault(request, (function, here()))
-            if found and self.compiler.wait(request):
+            if found and self._wait(request):
                 del self._launched[request]
                 raise self.watch.note(self._refused(function, request.refusal, here(), found))
         certain = [one for one in found if one.certain]
-        if certain and not request:
+        if certain and not (request and request.answered):
             raise self.watch.note(self._found(function, certain[0], here()))
 
     def fault_of_error(self, error, executor, arguments, named):
@@ -47,7 +47,7 @@ class Kernels:
 
         The compiler may refuse the kernel as well, and says why more clearly.
         """
-        if self._request and self.compiler.wait(self._request):
+        if self._request and self._wait(self._request):
             function, launched = self._launched.pop(self._request)
             found = self._findings[function.__code__]
             refusal = self._request.refusal
@@ -59,13 +59,19 @@ class Kernels:
         faults = []
         names = set()
         for request, (function, launched) in self._launched.items():
-            refusal = self.compiler.wait(request)
+            refusal = self._wait(request)
             if refusal and function.__code__ not in names:
                 names.add(function.__code__)
                 found = self._findings[function.__code__]
                 faults.append(self._refused(function, refusal, launched, found))
         self._launched = {}
         return faults
+
+    def _wait(self, request):
+        """What the compiler says of a kernel."""
+        refusal = self.compiler.wait(request, self.watch.goes_on)
+        self.watch.goes_on()
+        return refusal
 
     def _no_lists(self, function, values):
         for name, value in values.items():

@@ -10,7 +10,6 @@ import numpy as np
 
 from triton_watch.compiles import TARGET
 
-LIMIT = 20  # seconds of processor time for one program of a kernel
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)  # along the three axes of a grid
 
 

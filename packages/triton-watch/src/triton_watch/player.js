@@ -1,7 +1,8 @@
 // <triton-trace>: shows which elements each program of a kernel touches, step by step.
 //
 // Its data is JSON, described in trace.py: in a <script type="application/json"> inside the element,
-// or in the file that its attribute "src" names, which is loaded when the element becomes visible.
+// or in the file that its attribute "src" names, which is loaded when the element becomes visible. A
+// file with several traces has them in "traces"; the attribute "name" chooses one.
 // Nothing else is fetched. Colors follow the page's color-scheme; a page may set the variables.
 "use strict";
 
@@ -132,8 +133,9 @@
 
   // The picture of one tensor: rows and columns of cells.
   class Picture {
-    constructor(tensor, steps) {
+    constructor(tensor, steps, values) {
       this.tensor = tensor;
+      this.letters = Math.max(0, ...values.flat().map((value) => value.length)); // of the longest value
       const shape = tensor.shape;
       this.size = shape.reduce((product, n) => product * n, 1);
       this.columns = shape.length > 1 ? shape[shape.length - 1] : Math.min(Math.max(this.size, 1), 32);
@@ -165,7 +167,8 @@
     }
 
     build() {
-      const side = this.width > 40 ? 8 : this.width > 20 ? 14 : 20;
+      let side = this.width > 40 ? 8 : this.width > 20 ? 14 : 20;
+      if (this.letters > 2) side = 7 * this.letters + 6;
       this.side = side;
       this.svg = draw("svg", {
         viewBox: `-2 -2 ${this.width * side + 4} ${this.height * side + 4}`,
@@ -177,7 +180,7 @@
         const row = Math.floor(cell / this.width);
         const column = cell % this.width;
         const rect = draw("rect", { x: column * side + 1, y: row * side + 1, width: side - 2, height: side - 2, rx: 1 });
-        const text = side === 20 ? draw("text", { x: (column + 0.5) * side, y: (row + 0.5) * side }) : null;
+        const text = side >= 20 ? draw("text", { x: (column + 0.5) * side, y: (row + 0.5) * side }) : null;
         const first = this.origin + row * this.down * this.columns + column * this.across;
         const ghost = first < 0 || first >= this.size;
         if (first > this.high && !ghost) continue;
@@ -262,7 +265,8 @@
       try {
         const answer = await fetch(this.getAttribute("src"));
         if (!answer.ok) throw new Error(answer.statusText);
-        this.start(await answer.json());
+        const data = await answer.json();
+        this.start(data.traces ? data.traces[this.getAttribute("name")] : data);
       } catch (error) {
         const text = `The trace could not be loaded (${error.message}).`;
         this.shadowRoot.append(make("p", {}, text));
@@ -319,7 +323,10 @@
     build(number) {
       const { launch } = this;
       this.frame.setAttribute("aria-label", `Trace of ${launch.kernel}`);
-      const title = make("h3", {}, make("code", {}, launch.kernel), `, ${launch.grid.filter((n, i) => i === 0 || n > 1).join(" × ")} programs`);
+      const size = launch.grid.filter((n, i) => i === 0 || n > 1).join(" × ");
+      const alone = launch.programs.length === 1;
+      const title = make("h3", {}, launch.functions.length ? make("code", {}, launch.kernel) : launch.kernel);
+      if (launch.functions.length) title.append(`, ${size} ${size === "1" ? "program" : "programs"}`);
       const parts = [title];
       if (this.trace.launches.length > 1) {
         const choice = make("select", { "aria-label": "Launch" });
@@ -337,9 +344,10 @@
       this.stepText = make("span", { class: "number" });
       this.programSlider.addEventListener("input", () => this.go(Number(this.programSlider.value), 0));
       this.stepSlider.addEventListener("input", () => this.go(this.program, Number(this.stepSlider.value)));
-      parts.push(make("div", { class: "controls" },
-        make("label", { for: "program" }, "Program"), this.programSlider, this.programText,
-        make("label", { for: "step" }, "Step"), this.stepSlider, this.stepText));
+      const controls = make("div", { class: "controls" });
+      if (!alone) controls.append(make("label", { for: "program" }, "Program"), this.programSlider, this.programText);
+      controls.append(make("label", { for: "step" }, "Step"), this.stepSlider, this.stepText);
+      parts.push(controls);
       this.back = make("button", { type: "button" }, "Back");
       this.next = make("button", { type: "button" }, "Next");
       this.playing = make("button", { type: "button", class: "play" }, "Play");
@@ -349,11 +357,14 @@
       parts.push(make("div", { class: "buttons" }, this.back, this.next, this.playing));
       this.map = make("div", { class: "programs", "aria-hidden": "true" });
       this.map.append(...launch.programs.map(() => make("span")));
-      parts.push(this.map);
+      if (!alone) parts.push(this.map);
       this.said = make("div", { class: "said", "aria-live": "polite" });
       parts.push(this.said);
       this.code = make("div");
-      this.pictures = launch.tensors.map((tensor, i) => new Picture(tensor, this.steps.filter((step) => step.tensor === i)));
+      this.pictures = launch.tensors.map((tensor, i) => {
+        const values = this.steps.filter((step) => step.values && step.values[i]).map((step) => step.values[i]);
+        return new Picture(tensor, this.steps.filter((step) => step.tensor === i), values);
+      });
       const tensors = make("div", { class: "tensors" }, ...this.pictures.map((picture) => picture.figure));
       const body = launch.functions.length ? make("div", { class: "body" }, this.code, tensors) : tensors;
       parts.push(body, this.legend());
@@ -376,12 +387,13 @@
       const kinds = new Set(this.steps.map((step) => step.kind));
       const names = [["load", "loaded now"], ["store", "stored now"], ["atomic", "updated now"]].filter(([kind]) => kinds.has(kind));
       if (kinds.has("load")) names.push(["read1", "loaded before; a number says how often"]);
-      if (kinds.has("store")) names.push(["written", "stored before"]);
+      if (kinds.has("store") || kinds.has("atomic")) names.push(["written", "stored before"]);
       if (this.steps.some((step) => step.masked)) names.push(["masked", "left out by the mask"]);
       if (this.steps.some((step) => step.outside)) names.push(["outside", "out of bounds"]);
       if (this.users.some((elements) => [...elements.values()].some((programs) => programs.size > 1))) {
         names.push(["linked", "another program touches it, too"]);
       }
+      if (!this.launch.functions.length) return list; // the texts of a scene say what is shown
       for (const [name, text] of names) {
         const svg = draw("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" });
         svg.append(draw("rect", { x: 2, y: 2, width: 10, height: 10, class: name }));
@@ -490,7 +502,7 @@
 
     say(step, name, links) {
       const lines = [];
-      if (step.tensor !== undefined) {
+      if (step.tensor !== undefined && !step.text) {
         const tensor = this.launch.tensors[step.tensor];
         const what = step.elements ? inWords(step.elements, tensor.shape) : "no element";
         const where = step.line ? ` line ${step.line}` : " this step";
@@ -541,7 +553,7 @@
           for (const element of numbersIn(one.elements)) {
             reads[one.tensor].set(element, (reads[one.tensor].get(element) || 0) + 1);
           }
-        } else if (number < until) {
+        } else if (number < until && one.kind !== "note") {
           for (const element of numbersIn(one.elements)) written[one.tensor].add(element);
         }
       }

@@ -17,6 +17,7 @@ import threading
 import time
 from pathlib import Path
 
+LIMIT = 20  # seconds for one program of a kernel, or for the reader's code between kernels
 REPORT = "TRITON_WATCH_REPORT"
 
 
@@ -159,7 +160,7 @@ class Child:
 
     def _progress(self):
         """When the reader's code made progress last; None if it is not being executed."""
-        from triton_watch.watch import Watch
+        from triton_watch.watcher import Watch
 
         watch = Watch.current
         began = self.began
@@ -171,7 +172,7 @@ class Child:
 
     def _what_does_not_end(self, seconds):
         from triton_watch.places import line_of, program_name
-        from triton_watch.watch import Watch
+        from triton_watch.watcher import Watch
 
         place = line_of(sys._current_frames()[self.main_thread]) or "code of others"
         launch = Watch.current.launch if Watch.current else None

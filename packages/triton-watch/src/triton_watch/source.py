@@ -8,6 +8,7 @@ the code out.
 
 import ast
 import builtins
+import functools
 import inspect
 import linecache
 import textwrap
@@ -114,6 +115,14 @@ def _is_computed(expression, computed):
 COMPUTING = ("tl.load", "tl.program_id", "tl.arange", "tl.sum", "tl.max", "tl.min", "tl.atomic_add")
 
 
+@functools.cache
+def refuses_chained_comparisons():
+    """Whether the installed release refuses ``a <= x < b``: 3.9 accepts it."""
+    from triton.compiler.code_generator import CodeGenerator
+
+    return "multiple comparison" in inspect.getsource(CodeGenerator.visit_Compare)
+
+
 class _Visitor(ast.NodeVisitor):
     """Collects findings; knows in how many branches and loops it is."""
 
@@ -180,7 +189,7 @@ class _Visitor(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Compare(self, node):
-        if len(node.ops) > 1:
+        if len(node.ops) > 1 and refuses_chained_comparisons():
             operands = [node.left, *node.comparators]
             parts = []
             for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):

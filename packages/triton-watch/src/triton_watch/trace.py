@@ -186,6 +186,54 @@ class _TracedLaunch:
         }
 
 
+class Scene:
+    """Steps that a script gives, in place of a kernel that is watched.
+
+    >>> scene = Scene("softmax, a tile at a time")
+    >>> m = scene.tensor("m", (1,))
+    >>> scene.step("The first tile: m is its maximum.", m, [0], values=["3.0"])
+    """
+
+    def __init__(self, title):
+        self.title = title
+        self.tensors = []
+        self.steps = []
+
+    def tensor(self, name, shape, dtype=""):
+        """Add a grid of elements; return its number."""
+        self.tensors.append({"name": name, "shape": list(shape), "dtype": dtype})
+        return len(self.tensors) - 1
+
+    def step(self, text, tensor=None, elements=(), values=None, kind="note"):
+        """Add a step.
+
+        Args:
+            text: What happens.
+            tensor: The number of the grid that it is about.
+            elements: The elements that light up, numbered along the last axis.
+            values: What the elements of the grid show from here on, a text for each.
+            kind: ``note``, or ``load``, ``store`` or ``atomic`` for their colors.
+        """
+        step = {"kind": kind, "text": text}
+        if tensor is not None:
+            step["tensor"] = tensor
+            step["elements"] = runs(np.array(list(elements), np.int64))
+        if values is not None:
+            step["values"] = {str(tensor): list(values)}
+        self.steps.append(step)
+
+    def data(self):
+        """The scene as a launch of one program."""
+        return {
+            "kernel": self.title,
+            "grid": [1, 1, 1],
+            "functions": [],
+            "tensors": self.tensors,
+            "programs": [{"index": [0, 0, 0], "steps": self.steps}],
+            "left_out": 0,
+        }
+
+
 def _numbering(place):
     """An array of numbers by place in memory, -1 for what is no element; None if contiguous."""
     expected = 1

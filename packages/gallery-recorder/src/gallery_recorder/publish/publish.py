@@ -47,6 +47,7 @@ def publish(build: Path, site: Path, name: str, overwrite: bool = False) -> Vers
                 "to replace this one nevertheless, use --overwrite (make: OVERWRITE=1)"
             )
         shutil.copytree(build, staged, ignore=_unpublished)
+        atomic.make_readable(staged)
         atomic.replace_folder(staged, place)
         return _write_root(site, trees | {name: built})
 
@@ -83,6 +84,7 @@ def _changing(site: Path, name: str) -> Iterator[dict[str, Versions]]:
 
     staging, lock = site / _STAGING, site / f"{_STAGING}.lock"
     try:
+        atomic.make_folder(site)
         with FileLock(lock, blocking=False):
             try:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -134,7 +136,9 @@ def _write_root(site: Path, trees: dict[str, Versions]) -> Versions:
         text = page.render(listed=listed, path=urlsplit(listed.address).path)
         (staged / name).write_text(text, encoding="utf-8")
     listed.write(staged)
+    versions.pages_of(listed, trees).write(staged)
     (staged / ".nojekyll").touch()  # GitHub Pages then serves folders such as _static
+    atomic.make_readable(staged)
     for name in ("stable", "latest"):
         (staged / name).symlink_to(getattr(listed, name), target_is_directory=True)
     for path in sorted(staged.iterdir()):

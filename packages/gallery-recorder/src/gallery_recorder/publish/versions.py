@@ -1,10 +1,11 @@
 """``versions.json``: in a build it lists that build, at the root of a site all versions.
 
-The version menu of every page reads the site's list, so old pages show newer versions.
+The version menu of every page reads the site's list, so old pages show newer versions. Which pages
+a version has is in a second file, which a menu reads when a reader opens it.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,6 +19,7 @@ from gallery_recorder.errors import RecorderError
 from gallery_recorder.store.reading import ReadingError, load
 
 FILE_NAME = "versions.json"
+PAGES_FILE_NAME = "versions-pages.json"
 _MAIN = ("main", "master")
 #: The name of a version: no path, and no name that the site itself has at its root.
 _NAME = re.compile(r"(?!(?i:stable|latest|.*\.(html|json))\Z|.*\.\.)[A-Za-z0-9][\w.+-]{0,63}", re.A)
@@ -25,7 +27,10 @@ _Address = Annotated[str, Meta(pattern=r"^(https?://[\w.:-]+)?/([^\s<>\"'\\]*/)?
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """One version; releases are tags. ``pages`` is an index of :attr:`Versions.pages`."""
+    """One version; releases are tags.
+
+    ``pages`` is an index of :attr:`Versions.pages`; menus of earlier engines read it.
+    """
 
     name: str
     kind: Literal["tag", "branch"]
@@ -35,9 +40,10 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``versions.json``; versions with the same pages share a list of them.
+    """The content of ``versions.json``.
 
-    ``stale`` has the pages of a build that show outputs of older code.
+    ``pages`` has one list, the pages of a build; the list of a site is empty, so that the file
+    stays small. ``stale`` has the pages of a build that show outputs of older code.
     """
 
     schema: Literal[1] = 1
@@ -52,8 +58,24 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, folder: Path) -> None:
         """Write the list into *folder*."""
-        text = msgspec.json.format(msgspec.json.encode(self), indent=1)
+        text = msgspec.json.encode(self)
+        if self.of == "build":
+            text = msgspec.json.format(text, indent=1)
         (folder / FILE_NAME).write_bytes(text + b"\n")
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of ``versions-pages.json``: which versions of a site have a page.
+
+    For each page, the first and the last index of each run of versions in the site's list.
+    """
+
+    schema: Literal[1] = 1
+    pages: dict[str, list[tuple[int, int]]]
+
+    def write(self, folder: Path) -> None:
+        """Write it into *folder*."""
+        (folder / PAGES_FILE_NAME).write_bytes(msgspec.json.encode(self) + b"\n")
 
 
 def merge(builds: Iterable[Versions]) -> Versions:
@@ -65,15 +87,27 @@ def merge(builds: Iterable[Versions]) -> Versions:
     ordered = releases + branches
     latest = next((v for v in ordered if v.name in _MAIN), ordered[0])
     stable = next((v for v in releases if not numbers[v].is_prerelease), latest)
-    lists = list(dict.fromkeys(build_of[v].pages[0] for v in ordered))
     return replace(
         build_of[latest],
         of="site",
         stable=stable.name,
         latest=latest.name,
-        all=tuple(replace(v, pages=lists.index(build_of[v].pages[0])) for v in ordered),
-        pages=tuple(lists),
+        all=tuple(ordered),
+        pages=((),),
     )
+
+
+def pages_of(listed: Versions, builds: Mapping[str, Versions]) -> Pages:
+    """The pages of the site *listed*, whose versions are *builds* by name."""
+    runs: dict[str, list[tuple[int, int]]] = {}
+    for index, version in enumerate(listed.all):
+        for page in builds[version.name].pages[0]:
+            found = runs.setdefault(page, [])
+            if found and found[-1][1] == index - 1:
+                found[-1] = (found[-1][0], index)
+            else:
+                found.append((index, index))
+    return Pages(pages=runs)
 
 
 def read_build(folder: Path) -> Versions:

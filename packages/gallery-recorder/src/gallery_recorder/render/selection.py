@@ -30,7 +30,12 @@ from gallery_recorder.render import files
 from gallery_recorder.store import bounds, migrations, recording
 from gallery_recorder.store.format import FILE_NAME, Block, Inputs, Recording, order_of
 from gallery_recorder.store.inputs import Here
-from gallery_recorder.store.recording import LaterFailure, Location, RecordingError
+from gallery_recorder.store.recording import (
+    LaterFailure,
+    Location,
+    RecordedFiles,
+    RecordingError,
+)
 
 logger = logging.getLogger(__name__)
 _SHOWN = "capture_repr_block"  # a comment of a block: what of the value of its last line is shown
@@ -88,6 +93,11 @@ class ListedRecording:
         return recording.is_current(self.key, script) and not self.why
 
     @property
+    def files(self) -> RecordedFiles:
+        """The files that it lists."""
+        return recording.files_of(self.folder, self.content)
+
+    @property
     def place(self) -> str:
         """Its device and variant, for readers."""
         return ", ".join(filter(None, (self.device, self.location.variant)))
@@ -135,6 +145,11 @@ class Page:
     def folder(self) -> Path | None:
         """The folder of the recording's files; None without a recording."""
         return self.shown.folder if self.shown else None
+
+    @property
+    def files(self) -> RecordedFiles | None:
+        """The files that the recording lists; None without a recording."""
+        return self.shown.files if self.shown else None
 
     @property
     def is_stale(self) -> bool:

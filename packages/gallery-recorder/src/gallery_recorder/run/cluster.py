@@ -75,6 +75,8 @@ def connected(address: str | None, plan: Project) -> Iterator[None]:
 class RayExecutor:
     """The GPUs of a cluster, or its cores if it has none."""
 
+    here = False
+
     def __init__(self, device: str, jobs: int | None) -> None:
         """Count the GPUs and cores of the cluster.
 

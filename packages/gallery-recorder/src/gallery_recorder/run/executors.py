@@ -26,8 +26,11 @@ class Executor(Protocol):
     """A way to execute examples.
 
     ``jobs`` examples are executed at a time, each in one of ``places`` or in several, at most
-    ``together``; ``gpu`` describes the GPUs, which are of one model.
+    ``together``; ``gpu`` describes the GPUs, which are of one model. If it executes examples
+    ``here``, the recorder gives each a copy of the project.
     """
+
+    here: bool
 
     gpu: Gpu | None
     places: list[Place]
@@ -45,6 +48,8 @@ class Executor(Protocol):
 
 class LocalExecutor:
     """The GPUs of this machine, or its cores if it has none."""
+
+    here = True
 
     def __init__(self, device: str, jobs: int | None, server: Client) -> None:
         """Find the GPUs; *server* forks for each example.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gallery_recorder import seam
 from gallery_recorder.run.protocol import Refusal
@@ -30,7 +30,7 @@ class Output:
         self._joined: list[str] = []
         self.taken = [0, 0]  # bytes of each file from earlier blocks
         self.before = (sys.stdout, sys.stderr)
-        self.streams = (_Stream(1, self._joined), _Stream(2, self._joined))
+        self.streams = (_Stream(1, stdout, self._joined), _Stream(2, stderr, self._joined))
         self._libc = ctypes.CDLL(None)
         #: Called when the code of a block has ended, before scrapers start.
         self.after_code: Callable[[], None] = lambda: None
@@ -60,7 +60,7 @@ class Output:
 
     def _read(self, number: int) -> bytes:
         for stream in (*self.streams, *self.before):
-            with suppress(ValueError, AttributeError):  # the example closed it
+            with suppress(ValueError, AttributeError, OSError):  # the example closed it
                 stream.flush()
         self._libc.fflush(None)
         with open(self._files[number], "rb") as file:
@@ -68,11 +68,31 @@ class Output:
             return file.read(self._limit + 1)
 
 
+class _Raw(io.RawIOBase):
+    """Writes to *descriptor* while it is *file*, and else to *file* itself.
+
+    The example may close the descriptor and open a file of its own, which then gets its number.
+    """
+
+    def __init__(self, descriptor: int, file: Path) -> None:
+        self._descriptor, self._file = descriptor, file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._descriptor), os.stat(self._file)):
+                return os.write(self._descriptor, content)
+        with open(self._file, "ab", buffering=0) as file:
+            return file.write(content)
+
+
 class _Stream(io.TextIOWrapper):
     """Python's standard output or standard error; its text is also appended to *joined*."""
 
-    def __init__(self, descriptor: int, joined: list[str]) -> None:
-        raw = os.fdopen(os.dup(descriptor), "wb")
+    def __init__(self, descriptor: int, file: Path, joined: list[str]) -> None:
+        raw = io.BufferedWriter(_Raw(descriptor, file))
         super().__init__(raw, "utf-8", "backslashreplace", newline="", line_buffering=True)
         self._descriptor, self._joined = descriptor, joined
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO, NoReturn
 
@@ -25,8 +26,8 @@ import msgspec
 import psutil
 
 from gallery_recorder.project.galleries import Project, ProjectError, Where, decode, encode
-from gallery_recorder.run import environment, protocol
-from gallery_recorder.run.protocol import BlockStarted, Failure, Run
+from gallery_recorder.run import copies, environment, protocol
+from gallery_recorder.run.protocol import END_ORPHANS, BlockStarted, Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
@@ -59,6 +60,7 @@ class Client:
         self._threads = threads
         self.where, self._alone = where, alone
         self._lock = threading.Lock()
+        self._supervisors: dict[Path, int] = {}  # by the folders of their workspaces
         self._reason: str | None = None  # why the server cannot fork for examples
 
     @cached_property
@@ -104,7 +106,8 @@ class Client:
 
         The reason is returned the first time, later an empty text.
         """
-        request = json.dumps([str(workspace.folder), str(workspace.tmp)]).encode()
+        paths = (workspace.folder, workspace.tmp, workspace.tree)
+        request = json.dumps([str(path) for path in paths]).encode()
         with self._lock:
             if self._reason:
                 return ""
@@ -114,8 +117,19 @@ class Client:
                 answer = self._answers.readline().decode().strip()
             except OSError:
                 answer = ""
-            self._reason = None if answer.isdecimal() else answer or "ended its process"
+            if answer.isdecimal():
+                self._supervisors[workspace.folder] = int(answer)
+                self._reason = None
+            else:
+                self._reason = answer or "ended its process"
             return self._reason
+
+    def end_orphans(self, workspace: Workspace) -> None:
+        """Have the server end the processes of an example that killed its supervisor."""
+        supervisor = self._supervisors[workspace.folder]
+        with self._lock, contextlib.suppress(OSError):
+            self._control.sendall(END_ORPHANS + str(supervisor).encode())
+            self._answers.readline()
 
     def __enter__(self) -> "Client":
         return self
@@ -141,7 +155,8 @@ def execute(
 ) -> Recording:
     """Execute *run* in the empty *workspace*; *listen* gets each block as it starts.
 
-    A fork of *server* executes it; without one, a process that reads conf.py. The files of the
+    A fork of *server* executes it; without one, a process that reads conf.py. If the workspace has
+    no copy of the project, it is made. The files of the
     recording are then in ``workspace.recording``. No process of the run is left, even if this
     function raises or this process is killed.
 
@@ -149,9 +164,11 @@ def execute(
         ExampleFailedError: the example failed; the error says why.
         StoppedError: *stop* was set.
     """
-    workspace.overlay(run.example.path, run.top)
+    if not workspace.tree.exists():
+        copies.of_run(run, workspace.tree)
     workspace.order.write_bytes(encode(run))
-    reading, writing = os.pipe()
+    # Opened for writing, too, so that it has a writer also between two events.
+    reading = os.open(workspace.events, os.O_RDWR | os.O_NONBLOCK)
     life, its = socket.socketpair()
     with (
         Client(run.where, run, run.threads) as alone,  # starts where it is needed
@@ -160,12 +177,13 @@ def execute(
         open(workspace.stdout, "ab") as stdout,
         open(workspace.stderr, "ab") as stderr,
     ):
-        with its, open(writing, "wb"):
-            given = [its.fileno(), writing, stdout.fileno(), stderr.fileno()]
+        with its:
+            given = [its.fileno(), stdout.fileno(), stderr.fileno()]
             reason = server.fork(workspace, given) if server else ""
             if reason:
                 listen(f"conf.py {reason}, so each example reads it again")
             if reason is not None:
+                server = alone
                 alone.fork(workspace, given)
         watched = _Watched(run, workspace, life)
         try:
@@ -177,6 +195,8 @@ def execute(
             raise
         finally:
             watched.end()
+            if watched.lost_supervisor and server:
+                server.end_orphans(workspace)
     made = _result(run, workspace)
     if made.run.status == "failed" and not run.example.expected_to_fail:
         raise protocol.ExampleFailedError("failed and could not say why", "Report this, please.")
@@ -184,7 +204,13 @@ def execute(
 
 
 def _result(run: Run, workspace: Workspace) -> Recording:
-    made = decode(workspace.result.read_bytes(), Recording)
+    try:
+        made = decode(workspace.result.read_bytes(), Recording)
+    except msgspec.DecodeError as error:
+        raise protocol.ExampleFailedError(
+            f"gave a result that is not a recording: {error}",
+            "Undo in the example what it replaces in modules of Python, such as time or json.",
+        ) from error
     run.check(made)
     return made
 
@@ -198,6 +224,7 @@ class _Watched:
         self.at: BlockStarted | None = None
         self.ended: protocol.Ended | None = None
         self.unread = b""
+        self.lost_supervisor = False
         limit = run.timeout
         cause = f"ran longer than its time limit of {limit:g} s"
         remedy = "Raise the limit with --timeout, or in the example with "
@@ -224,6 +251,7 @@ class _Watched:
                     self._hear(line, listen)
             elif self.life in ready:  # the supervisor was killed, and the worker with it
                 self.ended = protocol.Ended(-signal.SIGKILL)
+                self.lost_supervisor = True
             elif self._is_gone() and not select.select([events], [], [], 0)[0]:
                 assert self.began is not None
                 whose = f"{self.began.wrapper}, with which conf.py wraps generate_file_rst"
@@ -277,7 +305,8 @@ class _Watched:
         if status > 0 and self.at is None:
             self._fail("could not be started", "Correct the cause that the messages above name.")
         if status or not self.workspace.result.exists():
-            remedy = "Remove the call of os._exit or os.exec: an example must reach its end."
+            remedy = "Find what ended it before its last line, such as os._exit, os.exec or a C "
+            remedy += "library that calls exit."
             self._fail(f"ended its process with status {status}", remedy)
         if left:
             self._fail(

@@ -3,15 +3,19 @@
 The worker and its supervisor send events to the recorder through a pipe, one line of JSON each.
 """
 
+import os
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from gallery_recorder.project.galleries import Example, Where
+from gallery_recorder.project.galleries import Example, Where, encode
 from gallery_recorder.project.inputs import InputRules
 from gallery_recorder.project.settings import Settings
 from gallery_recorder.store.format import Block, Recording
+
+#: The beginning of the request to the server to end processes of a killed supervisor, its number.
+END_ORPHANS = b"end orphans of "
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -125,6 +129,27 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Event = Begun | BlockStarted | Failure | Done | Ended
+
+
+class Channel:
+    """Sends events to whoever reads the named pipe or the file *path*.
+
+    It is opened for each event. An example may close descriptors that it did not open, and then get
+    their numbers for files of its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def send(self, event: Event) -> None:
+        """Send *event*; OSError if nobody reads."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.set_blocking(descriptor, True)
+            os.write(descriptor, encode(event) + b"\n")
+        finally:
+            os.close(descriptor)
 
 
 class ExampleFailedError(Exception):

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -39,12 +40,20 @@ def recording_of(run: Run, script: Script, /, **contents: Any) -> Recording:
     return Recording(**(own | contents))
 
 
+def prepare() -> None:
+    """Find out what is the same for all examples, once for all of them."""
+    _versions()
+    _operating_system()
+
+
+@cache
 def _versions() -> dict[str, str]:
     """The versions of the packages that execute examples."""
     versions = {name: metadata.version(name) for name in ("sphinx", "sphinx-gallery")}
     return {"gallery-recorder": __version__, **versions}
 
 
+@cache
 def _operating_system() -> str:
     """``Ubuntu 24.04.3 LTS, Linux 6.8.0, x86_64``."""
     try:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from gallery_recorder.project.galleries import decode, encode
-from gallery_recorder.run import protocol, worker
-from gallery_recorder.run.protocol import Failure, Run
+from gallery_recorder.project.galleries import decode
+from gallery_recorder.run import copies, protocol, worker
+from gallery_recorder.run.protocol import Channel, Failure, Run
 from gallery_recorder.run.text import clean, shorten
 from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store.format import Recording
@@ -32,14 +32,15 @@ _PROGRAM = """#!{python}
 import sys
 sys.path.pop(0)
 from gallery_recorder.run import ranks
-sys.exit(ranks.main({folder!r}, {tmp!r}))
+sys.exit(ranks.main({folder!r}, {tmp!r}, {tree!r}))
 """
 
 
-def launch(run: Run, workspace: Workspace, events: int) -> int:
+def launch(run: Run, workspace: Workspace, channel: Channel) -> int:
     """Execute *run* under its launcher and forward the events of rank 0; return the status."""
     program, pipe = workspace.folder / "rank.py", workspace.folder / "events"
     where = {"folder": str(workspace.folder), "tmp": str(workspace.tmp)}
+    where["tree"] = str(workspace.tree)
     program.write_text(_PROGRAM.format(python=sys.executable, **where))
     program.chmod(0o700)
     os.mkfifo(pipe)
@@ -51,7 +52,7 @@ def launch(run: Run, workspace: Workspace, events: int) -> int:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         except OSError as error:
             cause = f"cannot start its launcher, {run.launcher[0]}: {error.strerror}"
-            os.write(events, encode(Failure(cause, "Install or correct the launcher.")) + b"\n")
+            channel.send(Failure(cause, "Install or correct the launcher."))
             return 1
     while True:
         ended = process.poll() is not None
@@ -66,15 +67,14 @@ def launch(run: Run, workspace: Workspace, events: int) -> int:
                 failed = True
                 time.sleep(_PATIENCE)
                 event = msgspec.structs.replace(event, detail=event.detail + _others(workspace))
-            os.write(events, encode(event) + b"\n")
+            channel.send(event)
         if ended:
             break
     if process.returncode and not failed:
         cause = f"ended with status {process.returncode} under {run.launcher[0]}"
         said_last = clean((workspace.folder / "launcher").read_bytes()[-4000:])
         detail = _others(workspace) or f"It printed last:\n{shorten(said_last, lines=30)}"
-        event = Failure(cause, "Correct the example or its launcher.", detail)
-        os.write(events, encode(event) + b"\n")
+        channel.send(Failure(cause, "Correct the example or its launcher.", detail))
     return process.returncode
 
 
@@ -94,9 +94,9 @@ def _others(workspace: Workspace) -> str:
     return "\n".join(parts)
 
 
-def main(folder: str, tmp: str) -> int:
+def main(folder: str, tmp: str, tree: str) -> int:
     """Execute the example of the workspace *folder* as one rank; return the status."""
-    workspace = Workspace(Path(folder), Path(tmp))
+    workspace = Workspace(Path(folder), Path(tmp), Path(tree))
     run = decode(workspace.order.read_bytes(), Run)
     rank = next((os.environ[name] for name in _RANK if name in os.environ), "0")
     path = workspace.folder / "events"
@@ -104,12 +104,11 @@ def main(folder: str, tmp: str) -> int:
         own = workspace.folder / f"rank-{rank}"
         workspace = Workspace(own, Path(tmp, f"rank-{rank}"))
         workspace.create()
-        workspace.overlay(run.example.path, run.top)
+        copies.of_run(run, workspace.tree)
         path = own / "events"
     for number, file in ((1, workspace.stdout), (2, workspace.stderr)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
-    events = os.open(path, os.O_WRONLY | (os.O_CREAT if rank != "0" else 0), 0o600)
-    status = worker.main(run, workspace, events, None)
+    status = worker.main(run, workspace, Channel(path), None)
     if not status and not run.example.expected_to_fail:  # by its status, a failure ends all ranks
         made = decode(workspace.result.read_bytes(), Recording)
         status = int(made.run.status == "failed")

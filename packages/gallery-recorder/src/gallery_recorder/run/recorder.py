@@ -6,10 +6,12 @@ one replaces it in one step.
 
 import contextlib
 import os
+import secrets
 import signal
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,16 +25,18 @@ from gallery_recorder.project.galleries import Example, Project
 from gallery_recorder.project.needs import Gpu
 from gallery_recorder.project.script import Script, ScriptError
 from gallery_recorder.project.settings import Kind
-from gallery_recorder.run import cluster, failure, provenance, subset, workspace
+from gallery_recorder.run import cluster, copies, failure, provenance, subset, workspace
+from gallery_recorder.run.copies import ProjectCopy
 from gallery_recorder.run.executors import Executor, LocalExecutor, Places, lease, threads_of_a_job
 from gallery_recorder.run.process import Client
 from gallery_recorder.run.progress import Outcome, Progress
 from gallery_recorder.run.protocol import ExampleFailedError, Failure, Run, StoppedError
+from gallery_recorder.run.workspace import Workspace
 from gallery_recorder.store import atomic, format, moving, recording
 from gallery_recorder.store.compare import changed_outputs
 from gallery_recorder.store.format import Recording, slug
 from gallery_recorder.store.inputs import Here
-from gallery_recorder.store.lock import folders_locked, locked_in
+from gallery_recorder.store.lock import folders_locked, locked, locked_in
 from gallery_recorder.store.reading import NewerError
 from gallery_recorder.store.recording import Found, LaterFailure, Location, RecordingError
 from gallery_recorder.store.status import PASSED
@@ -168,6 +172,10 @@ class _Recorder:
         self.stop = threading.Event()
         self.last: dict[Path, float | None] = {}  # seconds of the recording to be replaced
         self.outcomes: dict[Path, Outcome] = {}
+        self._names = Counter(example.name for example in plan.examples)
+        self._copies: list[ProjectCopy] = []  # which no example uses now
+        self._making_copies = threading.Lock()
+        self._open = contextlib.ExitStack()  # the locks and folders of the copies
 
     def record(self, examples: list[Example]) -> tuple[list[Outcome], int | None]:
         """Record those of *examples* that need it."""
@@ -181,7 +189,7 @@ class _Recorder:
             else:
                 self._finished(example, decided)
         last = self.last
-        expected = {self.plan.label(example): last[example.path] for example, _ in waiting}
+        expected = {self._name(example): last[example.path] for example, _ in waiting}
         # First those that need several GPUs, while all are free; then the longest. An example
         # without a recording may be the longest.
         waiting.sort(key=lambda item: -(last[item[0].path] or float("inf")))
@@ -192,11 +200,12 @@ class _Recorder:
         def record_next(items: Iterator[tuple[Example, Script]]) -> None:
             for example, script in items:  # all threads take examples from one iterator
                 with self.places.taken(self._gpus(script) or 1) as gpus:
-                    self.progress.started(self.plan.label(example))
+                    self.progress.started(self._name(example))
                     self._finished(example, self._record_one(example, script, gpus))
 
         jobs = self.engine.jobs
         with (
+            self._open,
             self.progress.of(expected, jobs),
             _signals_set(self.stop) as signals,
             ThreadPoolExecutor(jobs) as pool,
@@ -212,6 +221,10 @@ class _Recorder:
         if not atomic.first_link(self.root, self.folder.relative_to(self.root)):
             workspace.remove_leftovers(self.folder, self.progress.note)
 
+    def _name(self, example: Example) -> str:
+        """The name of *example* in messages, with its gallery where the name is not unique."""
+        return example.name if self._names[example.name] == 1 else example.label
+
     def _finished(self, example: Example, outcome: Outcome) -> None:
         self.outcomes[example.path] = outcome
         self.progress.finished(outcome)
@@ -225,7 +238,7 @@ class _Recorder:
 
     def _decide(self, example: Example) -> Script | Outcome:
         """The script if it must be executed, or else the outcome."""
-        name = self.plan.label(example)
+        name = self._name(example)
         try:
             script = example.load()
             needs.timeout_of(script, self.settings.limits["seconds"])
@@ -287,7 +300,7 @@ class _Recorder:
 
     def _record_one(self, example: Example, script: Script, gpus: Sequence[Gpu]) -> Outcome:
         """Record *example* on *gpus*; return the outcome, whatever happens."""
-        name = self.plan.label(example)
+        name = self._name(example)
 
         def waiting(whom: str, does: str) -> None:
             self.progress.update(name, f"waits: {whom} {does}")
@@ -318,16 +331,44 @@ class _Recorder:
             why = Failure(f"cannot be kept as a recording: {error.__cause__ or error}", remedy)
         except OSError as error:
             remedy = "Free space on the disk or correct the permissions, then record it again."
-            why = Failure(f"cannot be written: {error}", remedy)
+            why = Failure(f"its recording in {self.folder} cannot be written: {error}", remedy)
         except Exception:  # a fault of the recorder must not stop the other examples
             cause = f"the recorder itself failed; please report this:\n{traceback.format_exc()}"
             why = Failure(cause, "")
         return Outcome(name, "failed", why.for_author(example.source))
 
+    @contextlib.contextmanager
+    def _project_for(self, example: Example, at: Workspace) -> Iterator[ProjectCopy | None]:
+        """Give the workspace *at* of *example* a copy of the project, as the project is."""
+        if not self.engine.here:
+            yield None
+            return
+        copy = self._copies.pop() if self._copies else self._new_copy()
+        copy.renew(example.path)
+        at.tree = copy.tree
+        try:
+            yield copy
+        finally:
+            copy.restore()
+            self._copies.append(copy)
+
+    def _new_copy(self) -> ProjectCopy:
+        """A further copy of the project, for examples that are executed at the same time."""
+        name = f"project-{secrets.token_hex(4)}"
+        with self._making_copies:
+            lock = workspace.lock_path(self.folder, name)
+            self._open.enter_context(locked(lock, self.stop, lambda _: None))
+            tree = workspace.folder_of(self.folder, name)
+            self._open.callback(atomic.remove, tree)
+            roots = {self.root, *self.roots, *self.settings.roots}
+            left_out = [Path(os.path.abspath(root)) for root in roots]
+            galleries = copies.galleries_of(self.plan.examples)
+            return ProjectCopy(tree, self.plan.top, galleries, left_out)
+
     def _execute(
         self, example: Example, script: Script, gpus: Sequence[Gpu], own: Found | None
     ) -> Outcome:
-        name, location = self.plan.label(example), self._location(example)
+        name, location = self._name(example), self._location(example)
         limit = needs.timeout_of(script, self.settings.limits["seconds"])
         run = Run(
             example=example,
@@ -348,11 +389,16 @@ class _Recorder:
             changing_outputs=self.plan.changing_outputs,
         )
         started = time.monotonic()
-        with workspace.made(self.folder, example.label) as at:
+        with (
+            workspace.made(self.folder, example.label) as at,
+            self._project_for(example, at) as copy,
+        ):
             listen = partial(self.progress.update, name)
             failed: ExampleFailedError | None = None
             try:
                 made = self.engine.execute(run, at, self.stop, listen)
+                if copy:
+                    copy.check()
             except ExampleFailedError as error:
                 failed = error
                 made = failure.recording_of(run, script, at, error.failure, error.made)

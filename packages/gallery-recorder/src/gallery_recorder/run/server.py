@@ -2,7 +2,7 @@
 
 Called with the arguments CONTROL WHERE SCRATCH, this process reads the project WHERE, with Sphinx's
 files in SCRATCH, and sends it to the socket CONTROL as a line of JSON. A request is the paths of a
-workspace with four descriptors; the process then forks a supervisor and answers with a line with
+workspace with three descriptors; the process then forks a supervisor and answers with a line with
 its process id. Without SCRATCH, the process that executes the example reads conf.py.
 """
 
@@ -26,8 +26,9 @@ from typing import Any, NoReturn
 from gallery_recorder import seam
 from gallery_recorder.project import reader
 from gallery_recorder.project.galleries import ProjectError, Where, decode, encode
-from gallery_recorder.run import environment, gpus, ranks, supervisor, worker
-from gallery_recorder.run.protocol import Run
+from gallery_recorder.project.script import ScriptError, load_script
+from gallery_recorder.run import environment, gpus, provenance, ranks, supervisor, worker
+from gallery_recorder.run.protocol import END_ORPHANS, Channel, Run
 from gallery_recorder.run.workspace import Workspace
 
 #: Prefixes of variables that the C library and Python read when a process starts.
@@ -70,13 +71,20 @@ class _Server:
         # The variables that conf.py has set, or removed (None).
         self._changed = {n: now.get(n) for n in {*now, *given} if now.get(n) != given.get(n)}
         self.children: set[int] = set()
+        # conf.py may have started processes of its own.
+        self._own_children = {*supervisor.children_of(os.getpid())}
+        supervisor.adopt_orphans()
         self._prepared = False
 
     def serve(self) -> bool:
         """Start one example; return False if the recorder has ended."""
-        request, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 4)
+        request, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 3)
         if not request:
             return False
+        if request.startswith(END_ORPHANS):
+            self._end_orphans(int(request.removeprefix(END_ORPHANS)))
+            self._control.sendall(b"0\n")
+            return True
         workspace = Workspace(*map(Path, json.loads(request)))
         self.children -= {child for child in self.children if os.waitpid(child, os.WNOHANG)[0]}
         answer = self._unfit(workspace) or ""
@@ -105,6 +113,10 @@ class _Server:
                 return f"sets {early[0]}, which a process reads when it starts"
             os.environ.update(chosen)  # libraries read them when they are loaded
             seam.import_matplotlib()
+            # What each example would do again: the first use of regular expressions compiles them.
+            provenance.prepare()
+            with contextlib.suppress(ScriptError):
+                _ = load_script(run.example.path).key
             gc.freeze()
         if gpus.uses_gpu():
             return "uses the GPU, for example with torch.cuda.is_available()"
@@ -117,11 +129,19 @@ class _Server:
         try:
             self._control.close()
             work = partial(self._work, workspace, *descriptors)
-            status = supervisor.main(socket.socket(fileno=life), descriptors[0], work)
+            channel = Channel(workspace.events)
+            status = supervisor.main(socket.socket(fileno=life), channel, work)
         finally:
             os._exit(status)
 
-    def _work(self, workspace: Workspace, events: int, stdout: int, stderr: int) -> int:
+    def _end_orphans(self, killed: int) -> None:
+        """End what an example left that *killed* its supervisor."""
+        if killed in self.children:
+            os.waitpid(killed, 0)  # only then are its children this process's
+            self.children.remove(killed)
+        supervisor.end_descendants(0.0, self.children | self._own_children)
+
+    def _work(self, workspace: Workspace, stdout: int, stderr: int) -> int:
         """Execute the example in this process, and end it as Python would."""
         gc.enable()
         atexit._clear()  # handlers registered so far belong to the server
@@ -138,9 +158,9 @@ class _Server:
         run = decode(workspace.order.read_bytes(), Run)
         environment.enter(run, workspace, self._given, self._changed)
         if run.launcher:
-            status = ranks.launch(run, workspace, events)
+            status = ranks.launch(run, workspace, Channel(workspace.events))
         else:
-            status = worker.main(run, workspace, events, self._app)
+            status = worker.main(run, workspace, Channel(workspace.events), self._app)
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):

@@ -26,7 +26,7 @@ from gallery_recorder.project.script import CodeBlock, load_script
 from gallery_recorder.run import environment, gpus, protocol, provenance
 from gallery_recorder.run.failure import failure_of
 from gallery_recorder.run.output import Output, Tee
-from gallery_recorder.run.protocol import Refusal, Run
+from gallery_recorder.run.protocol import Channel, Refusal, Run
 from gallery_recorder.run.seeds import seed_all
 from gallery_recorder.run.text import Paths, clean, encodable, without_colors
 from gallery_recorder.run.used import Used
@@ -36,19 +36,16 @@ from gallery_recorder.store import figures, format
 from gallery_recorder.store.format import Block, Figure, GpuState, Recording, RunFacts, Value
 
 
-def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
-    """Execute the example in *workspace*; send events to the descriptor *events*.
+def main(run: Run, workspace: Workspace, channel: Channel, app: Any) -> int:
+    """Execute the example in *workspace*; send events to *channel*.
 
     *app* is the application that has read conf.py; None if this process must read it.
     """
-    os.set_inheritable(events, False)
-    stack = open(workspace.stack, "w")  # noqa: SIM115 - as long as the process
-    faulthandler.enable(stack)
-    faulthandler.register(signal.SIGUSR1, stack)  # the recorder asks where the example hangs
+    stack = _Stack(workspace.stack)
     below = run.folder if run.folder.is_relative_to(run.top) else run.top
     folder = workspace.copied(below, run.top)
     os.chdir(folder if folder.is_dir() else workspace.tree / run.top.name)
-    worker = Worker(run, workspace, events)
+    worker = Worker(run, workspace, channel, stack)
     try:
         if app is None:
             app = load(run.where, workspace.scratch)[0]
@@ -59,13 +56,46 @@ def main(run: Run, workspace: Workspace, events: int, app: Any) -> int:
     return 0 if workspace.result.exists() else 1
 
 
+class _Clock:
+    """Python's clock as it was before the example, which may replace the function."""
+
+    seconds = staticmethod(time.perf_counter)
+
+
+class _Stack:
+    """The file *path* to which Python writes the stacks of its threads, if it crashes or hangs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = _identity(os.stat(path))
+        self._descriptor = -1
+        self.keep()
+
+    def keep(self) -> None:
+        """Open the file again if the example has closed it: its number may be another file now."""
+        try:
+            is_open = _identity(os.fstat(self._descriptor)) == self._identity
+        except OSError:
+            is_open = False
+        if not is_open:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            faulthandler.enable(self._descriptor)
+            # The recorder asks where the example hangs.
+            faulthandler.register(signal.SIGUSR1, self._descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return (status.st_dev, status.st_ino)
+
+
 class Worker:
     """One example, executed block by block; its methods are the hooks of :func:`seam.execute`."""
 
-    def __init__(self, run: Run, workspace: Workspace, events: int) -> None:
+    def __init__(self, run: Run, workspace: Workspace, channel: Channel, stack: _Stack) -> None:
         self.run = run
         self.workspace = workspace
-        self._events = events
+        self._channel = channel
+        self._stack = stack
         self._started = self._process = os.getpid()
         self.current: CodeBlock | None = None
         path = workspace.copied(run.example.path, run.top)
@@ -114,6 +144,7 @@ class Worker:
     def begin(self) -> None:
         """The example starts in this process, which a wrapper of conf.py may have forked."""
         self._process = os.getpid()
+        self._begun = _Clock.seconds()
         apart = self._process != self._started
         if (seed := self.run.settings.seed) is not None:
             seed_all(seed)
@@ -125,7 +156,7 @@ class Worker:
         """Write the result, and tell the recorder."""
         if self._error is None:
             self.current = None
-        made = self._recording(seconds, script_vars, file_settings)
+        made = self._recording(script_vars, file_settings)
         self.workspace.result.write_bytes(encode(made))
         if self._error is None or self.run.example.expected_to_fail:
             self.tell(protocol.Done())
@@ -144,10 +175,10 @@ class Worker:
         """The current block raised *error*."""
         self._error = error
 
-    def _recording(
-        self, seconds: float, script_vars: dict[str, Any], file_settings: dict[str, Any]
-    ) -> Recording:
+    def _recording(self, script_vars: dict[str, Any], file_settings: dict[str, Any]) -> Recording:
         """The recording, after the last block."""
+        # Not sphinx-gallery's own time, whose clock the example may have replaced.
+        seconds = _Clock.seconds() - self._begun
         conf = self._conf
         thumbnail = self._chosen_thumbnail(file_settings)
         written, folder = self._outputs.written(), self.workspace.recording
@@ -196,7 +227,7 @@ class Worker:
     def tell(self, event: protocol.Event) -> None:
         """Send *event* to the recorder."""
         self._end_copies()
-        os.write(self._events, encode(event) + b"\n")
+        self._channel.send(event)
 
     def _end_copies(self) -> None:
         """End this process if the example forked it and it has left its block."""
@@ -221,12 +252,13 @@ class Worker:
         self._value, self._figures = {}, ""
         self.output.begin()
         self._ask("before_block", code.block.content if code else "")
-        started = time.perf_counter()
+        self._stack.keep()
+        started = _Clock.seconds()
         with self._used.listening():
             rst = one()
         self._end_copies()
         found = self._ask("after_block")
-        seconds = time.perf_counter() - started
+        seconds = _Clock.seconds() - started
         stdout, stderr = self._printed = self.output.take()
         self._gpu_state()
         self._outputs.look(max(number, 1))

@@ -1,14 +1,13 @@
 """The workspace of one run: the files that the example sees and those that it writes.
 
-An example is executed in a copy of its folder, with links to the rest of the project. A run holds a
-lock beside its workspace; the next recorder removes workspaces whose lock is free.
+An example is executed in a copy of the project. A run holds a lock beside its workspace; the next
+recorder removes workspaces whose lock is free.
 """
 
 import contextlib
 import hashlib
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -17,16 +16,13 @@ from pathlib import Path
 from gallery_recorder.store.atomic import remove
 from gallery_recorder.store.lock import locked
 
-_SKIPPED = frozenset({".git", "__pycache__"})
-_LARGE = 16_000_000  # bytes: larger files are not copied
-
 
 class Workspace:
     """The folder of one run, and the paths in it."""
 
-    def __init__(self, folder: Path, tmp: Path | None = None) -> None:
+    def __init__(self, folder: Path, tmp: Path | None = None, tree: Path | None = None) -> None:
         self.folder = folder
-        self.tree = folder / "tree"  # the project, as the example sees it
+        self.tree = tree or folder / "tree"  # the copy of the project, which others make
         self.docs = folder / "docs"  # pages and images of sphinx-gallery and its scrapers
         # The temporary folder has a short path, since a socket's path has at most 107 bytes, and no
         # links in its path, since programs that compare paths resolve them.
@@ -36,6 +32,7 @@ class Workspace:
         self.recording = folder / "recording"
         self.order = folder / "order.json"
         self.result = folder / "result.json"
+        self.events = folder / "messages"  # a named pipe to the recorder
         self.finished = folder / "finished.jsonl"  # a line for each finished block
         self.stdout = folder / "stdout"
         self.stderr = folder / "stderr"
@@ -43,32 +40,16 @@ class Workspace:
 
     def create(self) -> None:
         """Create the folder and the empty folders in it."""
-        for path in (self.folder, self.tree, self.docs, self.scratch, self.recording):
+        for path in (self.folder, self.docs, self.scratch, self.recording):
             path.mkdir(mode=0o755)
         self.tmp.mkdir(mode=0o700)
+        os.mkfifo(self.events, 0o600)
         for path in (self.stack, self.stdout, self.stderr, self.finished):
             path.touch()
 
     def copied(self, script: Path, top: Path) -> Path:
-        """The path of the copy of *script*, made by :meth:`overlay`."""
+        """The path of the copy of *script* in the copy of the project *top*."""
         return self.tree / top.name / script.relative_to(top)
-
-    def overlay(self, script: Path, top: Path) -> None:
-        """Copy *script* and small files beside it; link other examples and the rest below *top*."""
-        source, place = top, self.tree / top.name
-        place.mkdir(exist_ok=True)  # the root of the file system has no name
-        for part in script.parent.relative_to(top).parts:
-            for entry in os.scandir(source):
-                if entry.name != part and entry.name not in _SKIPPED:
-                    os.symlink(entry.path, place / entry.name)
-            source, place = source / part, place / part
-            place.mkdir()
-        for entry in os.scandir(source):
-            is_small = entry.is_file(follow_symlinks=False) and entry.stat().st_size <= _LARGE
-            if (is_small and not entry.name.endswith(script.suffix)) or entry.path == str(script):
-                shutil.copy(entry.path, place / entry.name)
-            elif entry.name not in _SKIPPED:
-                os.symlink(os.path.realpath(entry.path), place / entry.name)
 
 
 def lock_path(folder: Path, name: str) -> Path:
@@ -76,11 +57,15 @@ def lock_path(folder: Path, name: str) -> Path:
     return folder / f".lock-{name.replace('/', '--')}"
 
 
+def folder_of(folder: Path, name: str) -> Path:
+    """A path for a workspace in *folder*, under the lock of *name*."""
+    return folder.resolve() / f".workspace-{name.replace('/', '--')}-{secrets.token_hex(4)}"
+
+
 @contextlib.contextmanager
 def made(folder: Path, name: str) -> Iterator[Workspace]:
     """A new workspace in *folder* for the example *name*, removed at the end."""
-    token = f"{name.replace('/', '--')}-{secrets.token_hex(4)}"
-    at = Workspace(folder.resolve() / f".workspace-{token}")
+    at = Workspace(folder_of(folder, name))
     try:
         at.create()
         yield at

@@ -4,9 +4,10 @@ A file belongs to the block that wrote it last.
 """
 
 import fnmatch
+import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,6 +15,9 @@ from msgspec.structs import replace
 from gallery_recorder.run.protocol import Refusal, Run, Written
 from gallery_recorder.store.format import Block, is_path
 from gallery_recorder.store.recording import digest
+
+#: What tells that a file was written: inode, size and time of the last change.
+_State = tuple[int, int, int]
 
 
 class WrittenFiles:
@@ -28,16 +32,16 @@ class WrittenFiles:
         self._patterns = run.settings.data
         self._size, self._count = run.limit("file"), run.limit("files")
         suffixes = ("", ".md5", ".new")
-        self._ignored = {script, *(pages / f"{script.name}{suffix}" for suffix in suffixes)}
+        self._ignored = [str(script)]
+        self._ignored += [str(pages / f"{script.name}{suffix}") for suffix in suffixes]
         self._seen = self._scan()
 
-    def _scan(self) -> dict[Path, tuple[int, int, int]]:
+    def _scan(self) -> dict[str, _State]:
         """The files that may be outputs, each with a value that changes when it is written."""
-        found = {}
-        for path in (*self._docs.rglob("*"), *self._script.parent.iterdir()):
-            state = path.lstat()
-            if stat.S_ISREG(state.st_mode) and path not in self._ignored:
-                found[path] = (state.st_ino, state.st_size, state.st_mtime_ns)
+        found = dict(_states(self._docs, is_deep=True))
+        found.update(_states(self._script.parent, is_deep=False))
+        for path in self._ignored:
+            found.pop(path, None)
         return found
 
     def look(self, block: int) -> None:
@@ -45,14 +49,20 @@ class WrittenFiles:
         found = self._scan()
         changed = sorted(path for path, state in found.items() if self._seen.get(path) != state)
         self._seen = found
-        self.owner = {path: number for path, number in self.owner.items() if path in found}
-        for path in changed:
+        self.owner = {path: number for path, number in self.owner.items() if str(path) in found}
+        for path in map(Path, changed):
             patterns = self._patterns if self._is_data(path) else ["*"]
             if not any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
                 continue
-            if not is_path(self.name_of(path)):  # `.hidden`, for example
-                continue
-            size = found[path][1]
+            name = self.name_of(path)
+            if "/." in f"/{name}":
+                continue  # hidden
+            if not is_path(name):
+                raise Refusal(
+                    f"wrote a file, {name!a}, whose name not every system can check out",
+                    "Give it a shorter name without special characters.",
+                )
+            size = found[str(path)][1]
             if size > self._size:
                 wrote = f"wrote a file, {self.name_of(path)}, of {size:,} bytes"
                 raise Refusal(
@@ -81,6 +91,16 @@ class WrittenFiles:
 
     def _is_data(self, path: Path) -> bool:
         return path.parent == self._script.parent
+
+
+def _states(folder: Path | str, is_deep: bool) -> Iterator[tuple[str, _State]]:
+    """The files in *folder*, and below it if *is_deep*, by path."""
+    for entry in os.scandir(folder):
+        state = entry.stat(follow_symlinks=False)
+        if stat.S_ISREG(state.st_mode):
+            yield entry.path, (state.st_ino, state.st_size, state.st_mtime_ns)
+        elif is_deep and stat.S_ISDIR(state.st_mode):
+            yield from _states(entry.path, is_deep)
 
 
 def with_files(

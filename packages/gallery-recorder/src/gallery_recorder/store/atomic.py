@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +21,7 @@ FILE_MODE, FOLDER_MODE = 0o644, 0o755
 
 @contextlib.contextmanager
 def created(path: Path) -> Iterator[BinaryIO]:
-    """The new file *path*, open for writing; at the end it is on the disk, whatever happens then.
+    """The new file *path*, open for writing; :func:`sync` then brings it to the disk.
 
     Nothing exists at *path* before: in a folder that git filled, a link may lead anywhere.
     """
@@ -30,8 +30,16 @@ def created(path: Path) -> Iterator[BinaryIO]:
     with open(os.open(path, flags, FILE_MODE), "wb") as file:
         path.chmod(FILE_MODE)
         yield file
-        file.flush()
-        os.fsync(file.fileno())
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Bring the files *paths* to the disk, in case of a power cut.
+
+    For many files, this is far faster after all of them are written.
+    """
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -42,6 +50,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     try:
         with created(new) as file:
             yield file
+        sync([new])
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """The structure of ``recording.json``, and checks for contradictions in one."""
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -310,8 +311,39 @@ def date_of(text: str) -> datetime:
 
 
 def encode(recording: Recording) -> bytes:
-    """The content of ``recording.json``, without the empty fields of blocks."""
-    return msgspec.json.format(msgspec.json.encode(recording), indent=2) + b"\n"
+    """The content of ``recording.json``, without the empty fields of blocks.
+
+    Its last line has the SHA-256 of the text before it.
+    """
+    text = msgspec.json.format(msgspec.json.encode(recording), indent=2)
+    text = text.removesuffix(b"\n}")
+    return text + b',\n  "sha256": "%s"\n}\n' % hashlib.sha256(text).hexdigest().encode()
+
+
+_HASH = re.compile(rb',\n  "sha256": "([0-9a-f]{64})"\n}\n\Z')
+
+
+class _Hashed(msgspec.Struct):
+    """The field that :func:`encode` adds; recordings of older engines have none."""
+
+    sha256: Any = None
+
+
+_HASHED = msgspec.json.Decoder(_Hashed)
+
+
+def is_as_encoded(content: bytes) -> bool:
+    """Whether the valid JSON *content* is the text of :func:`encode`, or has no hash.
+
+    Line breaks may be those of another system.
+    """
+    if _HASHED.decode(content).sha256 is None:
+        return True
+    text = content.replace(b"\r\n", b"\n")
+    found = _HASH.search(text)
+    if found is None:
+        return False
+    return hashlib.sha256(text[: found.start()]).hexdigest() == found[1].decode()
 
 
 def contradictions(recording: Recording) -> Iterator[str]:

@@ -24,6 +24,9 @@ _LONG_PATTERN = re.compile(r"regex (?:'.{80,}'|\".{80,}\") - at")
 MAX_READ = 256_000_000
 #: The most bytes of a JSON file; in memory it takes about thirty times as much.
 MAX_JSON = 32_000_000
+#: The most values in a JSON file of more than ``_FEW`` bytes: each takes some 80 bytes of memory.
+MAX_VALUES = 1_000_000
+_FEW = 2_000_000
 #: The most bytes of a JSON file that is unpacked: few packed bytes can become many.
 MAX_UNPACKED = 8_000_000
 
@@ -75,6 +78,8 @@ def read_file(path: Path, limit: int = MAX_READ) -> bytes:
 
 def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
     """The JSON in *content* as the type of *decoder*; ReadingError if it does not fit."""
+    if len(content) > _FEW and _has_too_many_values(content):
+        raise ReadingError(f"has more than {MAX_VALUES:,} values")
     try:
         return decoder.decode(content)
     except msgspec.ValidationError as error:
@@ -82,6 +87,18 @@ def decode(content: bytes, decoder: msgspec.json.Decoder[_Value]) -> _Value:
         raise ReadingError(visible(text).replace("`$.", "`")[:400]) from error
     except (ValueError, RecursionError) as error:
         raise ReadingError(f"is not valid JSON ({line(error)})") from error
+
+
+def _has_too_many_values(content: bytes) -> bool:
+    """Whether the JSON *content* has more than ``MAX_VALUES`` values, found without decoding it."""
+    if content.count(b'"') > 4 * MAX_VALUES:
+        return True
+    without_escapes = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside_of_texts = without_escapes.split(b'"')[::2]
+    values = 0
+    for part in outside_of_texts:
+        values += part.count(b",") + part.count(b"[") + part.count(b"{")
+    return values > MAX_VALUES
 
 
 def line(error: Exception) -> str:

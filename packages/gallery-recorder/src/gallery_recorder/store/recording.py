@@ -39,6 +39,26 @@ class RecordingError(RecorderError):
 
 
 @dataclass(frozen=True)
+class RecordedFiles:
+    """The files of the recording in *folder*, by the *names* that it lists.
+
+    Other files in the folder have no hash, so for all that shows a recording they do not exist.
+    """
+
+    folder: Path
+    names: frozenset[str]
+
+    def path(self, name: str) -> Path | None:
+        """The path of the file *name*; None if the recording does not list it."""
+        return self.folder / name if name in self.names else None
+
+
+def files_of(folder: Path, recording: Recording) -> RecordedFiles:
+    """The files of the *recording* in *folder*."""
+    return RecordedFiles(folder, frozenset(recording.files))
+
+
+@dataclass(frozen=True)
 class Location:
     """The place of a recording: its root, device, variant, gallery and example."""
 
@@ -277,6 +297,8 @@ def load(folder: Path, checks: Iterable[Check] = ()) -> Recording:
             raise ReadingError(fault)
         for check in checks:
             check(folder, recording)
+        if not format.is_as_encoded(content):
+            raise ReadingError("is not the text that was recorded: `sha256` does not match it")
     except NewerError as error:  # the recorder looks for this cause
         text = f"{folder / FILE_NAME}: {error}; install a newer gallery-recorder"
         raise RecordingError(text) from error
@@ -313,9 +335,7 @@ def save(recording: Recording, staging: Path, folder: Path) -> None:
     atomic.write(staging / FILE_NAME, format.encode(recording))
     atomic.make_readable(staging)
     load(staging)
-    for name in recording.files:
-        with open(staging / name, "rb") as file:
-            os.fsync(file.fileno())
+    atomic.sync(staging / name for name in recording.files)
     atomic.make_folder(folder.parent)
     atomic.replace_folder(staging, folder)
     remove_failure(folder)

@@ -170,6 +170,7 @@ def _put(
     atomic.remove_leftovers(root)
     with atomic.folder_beside(root) as scratch:
         new, added, replaced = scratch / "new", 0, 0
+        copied: list[Path] = []
         if root.exists():
             # Temporary files of a recorder that was killed.
             left = shutil.ignore_patterns(".workspace-*", ".lock-*", ".new-*")
@@ -185,10 +186,11 @@ def _put(
                 replaced += 1
             else:
                 added += 1
-            _copy(folder, new / place)
+            copied += _copy(folder, new / place)
         deleted = [] if labels is None else _orphans(new, labels)
         for folder in deleted:
             recording.remove(folder, new)
+        atomic.sync(file for file in copied if file.exists())
         if added or replaced or deleted:
             recording.protect_from_git(new, root)
             atomic.replace_folder(new, root)
@@ -206,8 +208,11 @@ def _undamaged(folder: Path) -> Recording | None:
     return None if _is_in_the_future(made) else made
 
 
-def _copy(folder: Path, target: Path) -> None:
-    """Replace the folder *target* by the recording in *folder*, which a recorder may replace."""
+def _copy(folder: Path, target: Path) -> list[Path]:
+    """Replace the folder *target* by the recording in *folder*; return its files.
+
+    A recorder may replace *folder* meanwhile; then it is copied again.
+    """
     for left in reversed(range(_ATTEMPTS)):
         try:
             made = recording.load(folder)
@@ -222,6 +227,7 @@ def _copy(folder: Path, target: Path) -> None:
                 raise
     if made.run.status == "passed":
         recording.remove_older_failure(target, made)
+    return [target / name for name in (*made.files, FILE_NAME)]
 
 
 def _orphans(root: Path, labels: Container[str]) -> list[Path]:

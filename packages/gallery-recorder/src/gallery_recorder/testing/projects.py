@@ -267,7 +267,9 @@ class Room(Gallery):
 
     def left_over(self) -> list[str]:
         """Temporary files and processes that a recorder should have removed."""
-        hidden = [str(path) for path in self.recordings.rglob(".*")]
+        hidden = [
+            str(path) for path in self.recordings.rglob(".*") if path.name != ".gitattributes"
+        ]
         return hidden + [str(path) for path in self.root.glob("gallery-*")] + self.processes()
 
 
