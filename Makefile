@@ -13,9 +13,18 @@ SITE      ?=
 VERSION   ?=
 OVERWRITE ?=
 YES       ?=
-# Recipes read these as "$$VERSION", so the shell never parses a value as a command.
-export SITE VERSION OLD NEW T
+# Values are data: make never expands one, and recipes read them as "$$VERSION", so the shell never
+# parses one as a command.
+VALUES := T DEVICE FORCE OLD NEW PORT SITE VERSION OVERWRITE YES
+$(foreach name,$(VALUES),$(eval override $(name) := $$(value $(name))))
+export $(VALUES)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Whatever Python a verb uses, it finds the packages of this checkout without an install.
+NOTHING :=
+SPACE   := $(NOTHING) $(NOTHING)
+SOURCES := $(wildcard $(CURDIR)/packages/*/src)
+export PYTHONPATH := $(subst $(SPACE),:,$(strip $(SOURCES) $(PYTHONPATH)))
 
 # The versions of Triton that tutorials run on and the API reference covers.
 TRITONS ?= 3.6.0 3.9.0
@@ -27,6 +36,8 @@ MATRIX_3.6.0 := numpy==2.3.5
 ENGINES ?= 7.2:0.19 7.4:0.19 8:0.20 9:0.21 9:0.22
 
 PY     := $(or $(PYTHON),.venv/bin/python)
+# The same from another folder.
+TESTPY := $(if $(findstring /,$(PY)),$(abspath $(PY)),$(PY))
 needs   = $(if $(PYTHON),,.venv/installed-$1)
 RENDER := $(call needs,render)
 RECORD := $(call needs,record)
@@ -35,7 +46,7 @@ PEERS  := $(call needs,peers)
 LINT   := $(call needs,lint) $(if $(PYTHON),,.venv/actionlint)
 
 # Pages written by hand; the others are generated.
-PAGES   := $(wildcard docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
+PAGES   := $(wildcard packages/*/docs/*.rst docs/*.rst docs/getting-started/*.rst docs/programming-guide/*.rst \
   docs/programming-guide/chapter-[12]/*.rst docs/python-api/*.rst docs/python-api/*/*.rst)
 
 # Warnings are errors in workflows. Here a page may show outputs of older code, which warns.
@@ -58,10 +69,10 @@ html: $(RENDER) ## build the site in build/html; record tutorials without a reco
 	@echo "The site: file://$(CURDIR)/build/html/index.html"
 
 missing: $(RECORD)
-	$(GALLERY) record --missing --device $(DEVICE)
+	$(GALLERY) record --missing --device "$$DEVICE"
 
 record: $(RECORD) ## run tutorials and keep their outputs: T=02 (one), DEVICE=auto|cuda|cpu, FORCE=1
-	$(GALLERY) record $$T --device $(DEVICE) $(if $(FORCE),--force)
+	set -f; $(GALLERY) record --device "$$DEVICE" $(if $(FORCE),--force) -- $$T
 
 new: ## write the skeleton of a tutorial: T=16-my-kernel
 	@$(if $(wildcard $(PY)),$(PY),python3) -m triton_site.pages.new_tutorial "$$T"
@@ -74,7 +85,7 @@ check: $(RENDER) ## fail if a recording of the reference GPU is missing or break
 	@$(PY) -m triton_site.numbers.measured
 
 compare: $(RENDER) $(if $(OLD),,committed) ## compare speed and outputs: OLD=dir (default: as committed) NEW=dir
-	@$(GALLERY) compare "$${OLD:-build/committed/recordings}" "$$NEW"
+	@$(GALLERY) compare -- "$${OLD:-build/committed/recordings}" "$$NEW"
 	@$(PY) -m triton_site.numbers.speed "$${OLD:-build/committed/recordings}" "$$NEW"
 
 committed:
@@ -82,49 +93,60 @@ committed:
 	@git archive HEAD recordings | tar -x -C build/committed
 
 serve: html ## build the site and serve it on this machine: PORT=8000
-	$(PY) -m http.server --bind 127.0.0.1 --directory build/html $(PORT)
+	$(PY) -m http.server --bind 127.0.0.1 --directory build/html -- "$$PORT"
 
 publish: $(RENDER) ## add build/html to a site of versions: SITE=dir VERSION=v1.0.0 OVERWRITE=1
-	@$(GALLERY) publish build/html "$$SITE" --version "$$VERSION" $(if $(OVERWRITE),--overwrite)
+	@$(GALLERY) publish "--version=$$VERSION" $(if $(OVERWRITE),--overwrite) -- build/html "$$SITE"
 
 unpublish: $(RENDER) ## remove a version from a site, after asking: SITE=dir VERSION=v1.0.0 YES=1
-	@$(GALLERY) unpublish "$$SITE" --version "$$VERSION" $(if $(YES),--yes)
+	@$(GALLERY) unpublish "--version=$$VERSION" $(if $(YES),--yes) -- "$$SITE"
 
 clean: ## delete everything that was built; recordings stay
 	rm -rf build docs/getting-started/tutorials docs/programming-guide/chapter-[3-9] docs/gen_modules
 
 # --- tests ---------------------------------------------------------------------------------------
 
+# pytest with the options $1 in each package, which has tests of its own, and on the site.
+# Exit status 5 says that a room has no such test.
+define in-each-room
+@for room in $(wildcard packages/*) .; do \
+  (cd $$room && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(TESTPY) -m pytest -n auto $1); \
+  case $$? in 0|5) ;; *) failed="$$failed $$room";; esac; done; \
+  test -z "$$failed" || { echo "failed in:$$failed"; exit 1; }
+endef
+
 test: $(TEST) $(LINT) ## run linters and tests on all cores: minutes
 	@$(MAKE) --no-print-directory -j 2 lint tests
 
 tests: # their own calls of make must not inherit this one's options
-	@env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(PY) -m pytest -n auto
+	$(call in-each-room,)
 
 quick: $(TEST) ## run the fast tests: seconds
+	cd packages/gallery-recorder && $(TESTPY) -m pytest -n auto -m "not (stress or cluster or record)"
 	$(PY) -m pytest -n auto -m "not (gpu or stress or browser or cluster or execute or record or site)" \
-	  $(addprefix --ignore=tests/,browser gpu guide tutorials docs/test_site.py) # slow imports
+	  $(addprefix --ignore=tests/,browser exercises gpu guide tutorials docs/test_site.py) # slow imports
 
 test-stress: $(TEST) ## run the slow tests: every page and download, a Ray cluster, more kills
-	$(PY) -m pytest -n auto -m "(stress or cluster) and not gpu"
+	$(call in-each-room,-m "(stress or cluster) and not gpu")
 
 test-patches: $(TEST) ## break the engine in many small ways, one at a time: a test must notice each
-	$(PY) -m tests.patches
+	cd packages/gallery-recorder && $(TESTPY) -m tests.patches
 
 test-matrix: $(TEST) $(MATRIX) ## test tutorials and API reference on each version in TRITONS
 	@for triton in $(MATRIX); do echo "== $${triton##*/}"; \
 	  $$triton/bin/python -m pytest -m "not (gpu or cluster)" tests/docs/test_api.py \
-	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/guide tests/tutorials \
+	    tests/docs/test_semantics.py tests/docs/test_guide.py tests/exercises tests/guide tests/tutorials \
 	    || failed="$$failed $${triton##*/}"; done; \
 	  test -z "$$failed" || { echo "failed on:$$failed"; exit 1; }
 
 test-peers: $(PEERS) ## run sphinx-gallery's own tests over recordings of its test gallery
-	$(PY) -m tests.peers.tinybuild build/peers
-	$(PY) -m tests.peers.own_gallery build/peers
+	cd packages/gallery-recorder && $(TESTPY) -m tests.peers.tinybuild $(CURDIR)/build/peers
+	cd packages/gallery-recorder && $(TESTPY) -m tests.peers.own_gallery $(CURDIR)/build/peers
 
 test-engines: $(TEST) ## test the engine with each Sphinx:sphinx-gallery in ENGINES
 	@for pair in $(ENGINES); do \
-	  $(PY) -m tests.peers.engines "$$pair" build/engines || failed="$$failed $$pair"; done; \
+	  (cd packages/gallery-recorder && $(TESTPY) -m tests.peers.engines "$$pair" \
+	    $(CURDIR)/build/engines) || failed="$$failed $$pair"; done; \
 	  test -z "$$failed" || { echo "failed with:$$failed"; exit 1; }
 
 lint: $(LINT) ## run the linters
@@ -132,8 +154,8 @@ lint: $(LINT) ## run the linters
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	@$(TOOLS) lint-imports --no-logo
-	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md
-	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs gallery_recorder guide tests triton_site tutorials
+	$(PY) -m sphinxlint --enable all --disable line-too-long $(PAGES) README.md packages/*/README.md
+	$(PY) -m codespell_lib *.md *.cff benchmarks conf.py docs exercises guide packages tests triton_site tutorials
 	@$(TOOLS) zizmor --offline --no-progress --quiet .github/workflows action.yml
 	@mkdir -p build && $(PY) -m tests.fixtures.action >build/action.yml
 	@if [ -e $(ACTIONLINT) ]; then $(ACTIONLINT) '.github/workflows/*.yml' && $(ACTIONLINT) build/action.yml; \

@@ -28,7 +28,12 @@ extensions = [
     "sphinxcontrib.bibtex",
 ]
 templates_path = ["docs/_templates"]
-exclude_patterns = ["_templates", "**/GALLERY_HEADER.rst", "programming-guide/chapter-*/index.rst"]
+exclude_patterns = [
+    "_templates",
+    "**/GALLERY_HEADER.rst",
+    "**/__pycache__",  # of the scripts in docs/_static
+    "programming-guide/chapter-*/index.rst",
+]
 nitpicky = True
 autodoc_typehints = "none"
 napoleon_attr_annotations = False
@@ -71,6 +76,9 @@ assembled_sources = {
     str(assemble_gallery(f, _root / "build/galleries" / f.name, _root / "tutorials/shared")): str(f)
     for f in _galleries
 }
+gallery_sources = assembled_sources
+# What a page of a kernel imports of the package counts as its code.
+gallery_inputs = ["packages/gallery-kernels/src"]
 sphinx_gallery_conf = {
     "examples_dirs": list(assembled_sources),
     "gallery_dirs": list(_galleries.values()),
@@ -94,7 +102,8 @@ html_theme = "sphinx_rtd_theme"
 html_theme_options = {"navigation_depth": 3}
 html_static_path = [
     "docs/_static",
-    str(write_checker(_root / "tutorials", _root / "build/checker/exercise.py")),
+    str(write_checker(_root, _root / "build/checker/exercise.pyz")),
+    str(_root / "build/checker/exercise.py"),
 ]
 html_css_files = ["custom.css", "frame.css", "reading.css", "reference.css"]
 html_js_files = [
@@ -124,6 +133,6 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 linkcheck_ignore = [
     # Written by `make html`; links to it are tested there.
-    r"(\.\./)*_static/exercise\.py",
+    r"(\.\./)*_static/exercise\.pyz?",
     r"https://doi\.org/10\.1145/.*",  # ACM answers programs with 403; compared by hand
 ]

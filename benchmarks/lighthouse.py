@@ -19,7 +19,8 @@ from typing import Any
 from tabulate import tabulate
 
 from gallery_recorder.publish import publish, versions
-from tests.fixtures import chromium, fixture_site
+from tests.fixtures import chromium
+from tests.fixtures.served import served
 
 ROOT = Path(__file__).parents[1]
 LOCAL = ROOT / ".venv/lighthouse/node_modules/.bin/lighthouse"
@@ -54,7 +55,7 @@ def main(names: list[str] | None = None) -> None:
 def _rows(lighthouse: str, site: Path, version: str, names: list[str]) -> list[tuple[Any, ...]]:
     """The medians of each page of a published site."""
     rows = []
-    with fixture_site.served(site, compressed=True) as root:
+    with served(site, compressed=True) as root:
         for name in names:
             address = f"{root}{version}/{PAGES[name]}"
             visits = [_visit(lighthouse, address) for _ in range(VISITS)]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from tests.fixtures import chromium, fixture_site
+from tests.fixtures import chromium
+from tests.fixtures.served import served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Response
@@ -35,7 +36,7 @@ def main() -> None:
         return
     tutorials = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
     names = [*PAGES, *(f"{TUTORIALS}/{path.stem}.html" for path in tutorials)]
-    with sync_playwright() as playwright, fixture_site.served(build, compressed=True) as root:
+    with sync_playwright() as playwright, served(build, compressed=True) as root:
         running = playwright.chromium.launch(executable_path=browser, args=list(chromium.FLAGS))
         rows = [(Path(name).stem, *_visit(running, root + name)) for name in names]
         running.close()

@@ -19,7 +19,7 @@ from typing import Any
 from tabulate import tabulate
 
 from benchmarks._process import Cost, cost_of
-from tests.fixtures import fixture_gallery
+from gallery_recorder.testing import small_gallery
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,13 +70,13 @@ def measure(count: int, extensions: Sequence[str]) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         gallery = Path(folder, "gallery")
         names = tuple(f"{number:04}-tutorial" for number in range(count))
-        fixture_gallery.make_gallery(
+        small_gallery.make_gallery(
             gallery, names, sections=10, theme="sphinx_rtd_theme", extensions=extensions
         )
         recorded = "gallery_recorder" in extensions
         if recorded:
             for name in names:
-                fixture_gallery.make_recording(gallery, name)
+                small_gallery.make_recording(gallery, name)
         else:
             (gallery / "docs" / "recordings.rst").write_text("Recordings\n==========\n")
             with (gallery / "conf.py").open("a") as conf:
@@ -89,7 +89,7 @@ def measure(count: int, extensions: Sequence[str]) -> Figures:
         script.write_text(script.read_text().replace("Prose before code", "Better prose"))
         builds["edit"] = _build(gallery)
         if recorded:
-            fixture_gallery.make_recording(gallery, names[-1], recorded="2026-11-22T12:00:00Z")
+            small_gallery.make_recording(gallery, names[-1], recorded="2026-11-22T12:00:00Z")
             builds["recording"] = _build(gallery)
     return builds, size
 

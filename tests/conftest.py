@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+#: The folders that the packages are imported from.
+SOURCES = sorted(ROOT.glob("packages/*/src"))
 
 #: What the tests need in files whose paths begin so: a browser, executed tutorials, or recorders
 #: and builds. `make quick` leaves marked tests out.
@@ -22,24 +24,6 @@ _MARKS = {
     "guide/": "execute",
     "docs/test_guide": "execute",
     "docs/test_semantics": "execute",
-    "publish/": "record",
-    "render/test_adoption": "record",
-    "render/test_incremental": "record",
-    "render/test_replay": "record",
-    "render/test_single": "record",
-    "render/test_host": "record",
-    "render/test_stale": "record",
-    "run/test_conf": "record",
-    "run/test_disturbed": "record",
-    "run/test_faults": "record",
-    "run/test_fidelity": "record",
-    "run/test_process": "record",
-    "run/test_ranks": "record",
-    "run/test_recorder": "record",
-    "run/test_seeds": "record",
-    "run/test_subset": "record",
-    "run/test_worker": "record",
-    "store/test_orphans": "record",
     "test_action": "record",
     "triton_site/test_other_output": "record",
     "triton_site/test_reference": "record",
@@ -56,8 +40,8 @@ _LESSON = re.compile(r"(?:/test_|\[|/)(\d\d[a-z]?)[-_]")
 _COPIES = {
     "docs/test_guide.py": "PyTorch",
     "docs/test_semantics.py": "PyTorch",
-    "tutorials/test_checker.py": "Triton",
-    "tutorials/test_small_exercises.py": "Triton",
+    "exercises/test_checker.py": "Triton",
+    "exercises/test_small_exercises.py": "Triton",
 }
 
 
@@ -66,6 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["OMP_NUM_THREADS"] = "1"  # blocks are small: more threads only wait
+    # Child processes find the site and the packages as this process does.
+    paths = [str(ROOT), *map(str, SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     # Hundreds of processes import the engine: keep it compiled, whatever the environment says.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+ENGINE = ROOT / "packages" / "gallery-recorder"
+INSTALL = "-m pip install --quiet --disable-pip-version-check"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 CONF = """
 extensions = ["sphinx_gallery.gen_gallery", "gallery_recorder"]
@@ -26,7 +28,7 @@ def runner(tmp_path):
     (tmp_path / "bin").mkdir()
     for name, script in (
         ("gallery-recorder", f'exec {sys.executable} -m gallery_recorder "$@"'),
-        ("python", f'test "$*" = "-m pip install --quiet --disable-pip-version-check {ROOT}"'),
+        ("python", f'test "$*" = "{INSTALL} {ENGINE}"'),
     ):
         (path := tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -38,7 +40,7 @@ def runner(tmp_path):
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "origin"], check=True)
     for words in (["init", "-q"], ["remote", "add", "origin", str(tmp_path / "origin")]):
         subprocess.run([*git, *words], check=True)
-    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHONPATH": str(ENGINE / "src")}
     env |= {"GITHUB_ACTION_PATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
 
     def run(**given):
@@ -79,6 +81,21 @@ def test_shares_are_recorded_and_kept_on_a_branch_whatever_fails(runner):
     show = subprocess.run([*origin, "grep", "-h", "stdout", "r"], capture_output=True, text=True)
     assert sorted(re.findall(r'"(\w+)\\n"', show.stdout)) == ["b", "new"]
     assert "current" in (runner.folder.parent / "summary").read_text()
+
+
+def test_a_name_is_never_an_option_and_a_failure_stays_in_its_block_of_the_summary(runner):
+    evil = "-Dgallery_launcher=touch,launched"
+    assert not runner(names=evil)
+    runner(pull=evil, record="false")
+    runner(push=evil)
+    assert not [*runner.folder.rglob("launched")]
+    (runner.folder / "examples" / "a.py").write_text(
+        '"""\na\n=\n"""\nraise ValueError("x\\n```\\n# A title of the summary")\n'
+    )
+    assert not runner()
+    summary = (runner.folder.parent / "summary").read_text()
+    assert "# A title of the summary" in summary
+    assert {line[:4] for line in summary.splitlines() if line} == {" " * 4}
 
 
 def test_no_input_is_part_of_a_command():

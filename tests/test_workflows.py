@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tests import conftest, patches
+from tests import conftest
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -78,8 +78,3 @@ def test_the_last_line_of_a_run_says_what_was_not_tried_and_how_to_have_it() -> 
     assert conftest.not_tried(reasons) == (
         "2 tests: no browser: install one; 1 test: no mpirun: apt-get"
     )
-
-
-def test_each_small_fault_of_the_stress_tests_still_applies() -> None:
-    assert len(patches.PATCHES) >= 60
-    assert not patches.misfits()

@@ -199,12 +199,12 @@ print("without a mask, past element 20:", buffer[21:].tolist())
 # are: ``tl.load(y_ptr + offsets, mask=mask, other=0.0)`` gives 0.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``add_padded(x, y)``, where *y* is shorter than *x* and its
-# missing elements count as 0. Each load needs a mask of its own. ``exercise.py`` (see *Exercises*)
+# missing elements count as 0. Each load needs a mask of its own. ``exercise.pyz`` (see *Exercises*)
 # checks your function:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 01-mask mine.py
+#    $ python exercise.pyz 01-mask mine.py
 #    Not yet. add_padded((5,), (3,)): out of bounds: a load
 #      kernel:   kernel, mine.py line 11 `y = tl.load(y_ptr + offsets, mask=mask)`
 #      program:  0, in a grid of 1
@@ -315,8 +315,8 @@ if ON_GPU:
 #    :number: small
 #    :unit: %
 #
-#    With 128 threads in a program, as on NVIDIA's GPUs, half of them have no element to add, and
-#    each of the others moves only a few bytes. On an H100, blocks of 256 to 4096 elements differ
+#    A block of 64 elements has few bytes in flight, and there are sixteen times as many programs
+#    to start. Which of the two costs more, we have not measured. On an H100, blocks of 256 to 4096 elements differ
 #    little, and with 16,384 a thread needs more registers than it has.
 #
 # **Python's work is not in these times.** A call of ``add``, with the checks of the next section,

@@ -578,8 +578,7 @@ if ON_GPU:
 # CPU's and the GPU's time. The GPU's is the larger from :measured:`gpu_longer` rows on.
 #
 # *Stream-K* (see *References*) goes further: it shares the steps along K of the last wave among
-# SMs, and adds up partial sums in memory. When we tried it on an H100, it was slower than cutting
-# at 1536, 2176 and 3072: the SMs wait for each other's sums.
+# SMs, and adds up partial sums in memory. This page does not measure it.
 #
 # Exercises
 # ---------

@@ -228,11 +228,11 @@ def drop_threshold(p):
 # instruction. Then each thread computes the words of its own elements.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``random_signs(n, seed)``, which returns 1 or −1 for each
-# element, by the lowest bit of its word. ``exercise.py`` from :doc:`01-vector-add` checks it:
+# element, by the lowest bit of its word. ``exercise.pyz`` from :doc:`01-vector-add` checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 04-signs mine.py
+#    $ python exercise.pyz 04-signs mine.py
 #    Not yet. random_signs(5, 0): 2 of 5 elements are wrong. The first is at (1,): 1 in place of
 #    -1.
 #

@@ -82,11 +82,11 @@ def row_kernel(x_ptr, w_ptr, b_ptr, y_ptr, stats_ptr, M, N, eps, BLOCK: tl.const
 # the row.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``rms_norm(x, weight)`` by removing lines from the kernel,
-# and let ``exercise.py`` (see *Exercises*) check it:
+# and let ``exercise.pyz`` (see *Exercises*) check it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 05-rms mine.py
+#    $ python exercise.pyz 05-rms mine.py
 #    Not yet. rms_norm((5, 7), (7,)): 35 of 35 elements are wrong. The first is at (0, 0): -1.25348
 #    in place of -1.17253.
 #
@@ -616,8 +616,9 @@ if ON_GPU:
 # :doc:`06b-attention-backward` measures. In a loop that does not wait, a call costs the larger of
 # both times. For 4096 rows the GPU's is the larger from :measured:`longer` columns on, and backward
 # from :measured:`longer_backward`. A length above those of the plot is an estimate from its longest
-# row. One above 16,384 means that the CPU's time is the larger for all rows that our kernels
-# compute.
+# row. Above 16,384 the CPU is the bottleneck at every length that our kernels compute. Where it is,
+# the GPU's speed does not count. There, our backward call takes :measured:`backward_calls` times the
+# CPU time of PyTorch's.
 #
 # Exercises
 # ---------

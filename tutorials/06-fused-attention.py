@@ -212,12 +212,12 @@ print("online_attention agrees with float64")
 
 # %%
 # **Try it** *(easy, 20 minutes)*. Write ``weighted_mean(s, v)``, the sum of *v* weighted with the
-# softmax of each row of *s*, and read every row once. ``exercise.py`` (see *Exercises*) checks it.
+# softmax of each row of *s*, and read every row once. ``exercise.pyz`` (see *Exercises*) checks it.
 # This answer corrects ``acc`` but not ``z``, so it is wrong where a later block has the maximum:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 06-weighted-mean mine.py
+#    $ python exercise.pyz 06-weighted-mean mine.py
 #    Not yet. weighted_mean((7, 1024), (1024,)): 5 of 7 elements are wrong. The first is at (0,):
 #    -0.171393 in place of -0.590095.
 #
@@ -448,9 +448,10 @@ if ON_GPU:
 
 # %%
 # In the plot, at N = 16,384, ``attention`` reaches :measured:`long` TFLOPS, cuDNN
-# :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**: it starts
-# the next product before the softmax of this tile is done, while Triton waits for each product of
-# this loop. :doc:`06c-attention-gluon` starts it early, too. With heads of 128 it has, on average,
+# :measured:`cudnn_long`, and FlashAttention-2 :measured:`flash_long`. **cuDNN is ahead**. Its
+# code is not public. What we can say is what our kernel lacks: Triton waits for each product of this
+# loop before it goes on to the softmax. :doc:`06c-attention-gluon` starts the next product before the
+# softmax of this tile is done. With heads of 128 it has, on average,
 # :measured:`06c-attention-gluon:share128` % of cuDNN's speed.
 #
 # **Short sequences are slower.** Each program loads its queries first, stores its result last, and

@@ -4,8 +4,8 @@ Attention with warp roles
 
 You build ``attention(q, k, v, causal=False, scale=None)`` once more, for Hopper GPUs (H100, H200)
 and in Gluon. Warps get roles, and products run while the softmax is computed. From 1024 tokens on,
-heads of 128 reach on average :measured:`share128` % of cuDNN's speed, and heads of 64
-:measured:`share64` %. You need :doc:`06-fused-attention` and :doc:`09b-fp8-gluon`. No later page
+heads of 128 reach on average :measured:`share128` % of cuDNN's speed in the same run, and heads of
+64 :measured:`share64` %. You need :doc:`06-fused-attention` and :doc:`09b-fp8-gluon`. No later page
 needs this one.
 """
 
@@ -75,8 +75,9 @@ ax.set(xticks=[], xlabel="time (a sketch)", xlim=(0, 12), ylim=(-0.8, 4))
 plt.show()
 
 # %%
-# Plain Triton cannot express the second loop: its compiler waits for all products in flight before
-# the softmax. Gluon can. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The
+# In plain Triton you cannot write the second loop: the compiler chooses where it waits for products,
+# and in this loop it waits before the softmax. ``tl.range(…, warp_specialize=True)`` lets the
+# compiler give warps roles, but the loop stays its own. In Gluon you write it yourself. Barriers, phases, layouts and roles are those of :doc:`09b-fp8-gluon`. The
 # price is a multiple of the code, for one kind of GPU, with names that change between releases.
 #
 # The kernel
@@ -186,12 +187,12 @@ def release(desc, row, arrived, read, buffers, slot, wanted, ALONE: gl.constexpr
 
 # %%
 # **Try it** *(medium, 40 minutes)*. Write ``largest_scores(q, k)``, the largest q·k of each query,
-# with the product of tile *j* started before the maximum of tile *j − 1*. ``exercise.py`` (see
+# with the product of tile *j* started before the maximum of tile *j − 1*. ``exercise.pyz`` (see
 # *Exercises*) checks it on a Hopper GPU:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 06c-largest-scores mine.py
+#    $ python exercise.pyz 06c-largest-scores mine.py
 #    06c-largest-scores needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add
 #    --gpu.
 #
@@ -272,8 +273,10 @@ def ahead_kernel(
 # the same keys and values, and first waits for them. One large program with **roles** solves both:
 #
 # * **One warp fetches**, as far ahead as there are buffers. It needs few registers.
-# * **Two warpgroups compute**, 64 queries each, with the same keys and values. They never wait for
-#   each other: one multiplies while the other computes its softmax.
+# * **Two warpgroups compute**, 64 queries each, with the same keys and values. Neither waits for the
+#   other's result, so one can multiply while the other computes its softmax. Nothing forces them to
+#   alternate, as barriers do in FlashAttention-3. They only share the buffers: one is filled again
+#   when both have read it.
 #
 # While the warpgroups store a result, the fetching warp already fetches tiles of the next block.
 # Each buffer has two barriers, called *ready* and *empty* in :doc:`09b-fp8-gluon`: here the
@@ -529,7 +532,8 @@ if HOPPER:
 
 # %%
 # At N = 16,384 ``attention`` reaches :measured:`long` TFLOPS, cuDNN :measured:`cudnn_long`, and
-# FlashAttention-2 :measured:`flash_long`. At N = 512 it reaches :measured:`short` TFLOPS, and cuDNN
+# FlashAttention-2 :measured:`flash_long`. Compare within a run only: in the recording of
+# :doc:`06-fused-attention` cuDNN reaches :measured:`06-fused-attention:cudnn_long`. At N = 512 it reaches :measured:`short` TFLOPS, and cuDNN
 # :measured:`cudnn_short`. There, half of each tile on the diagonal is computed but not counted, and
 # a short row has few other tiles.
 #

@@ -120,11 +120,11 @@ def hardware(x, CODE: tl.constexpr):
 
 # %%
 # **Try it** *(easy, 10 minutes)*. Write ``tanh(x)`` with ``tl.exp``, right for all numbers, from
-# :math:`\tanh x = (e^{2x} - 1) / (e^{2x} + 1)`. ``exercise.py`` (see *Exercises*) checks it:
+# :math:`\tanh x = (e^{2x} - 1) / (e^{2x} + 1)`. ``exercise.pyz`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 07-tanh mine.py
+#    $ python exercise.pyz 07-tanh mine.py
 #    Not yet. tanh((21,)): 12 of 21 elements are wrong. The first is at (0,): nan in place of -1.
 #
 # The next sections compare these ways for eight functions. In the code below, ``NAME`` is a

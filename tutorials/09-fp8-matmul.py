@@ -175,12 +175,12 @@ print(tabulate(table, ["outliers", "larger by\na factor of", *kinds], disable_nu
 #    :loading: lazy
 #
 # **Try it** *(easy, 10 minutes)*. Write ``dequantize_blocks(q, scales)``, which multiplies fp8
-# numbers by the scales of their blocks of 128 columns. The result is in fp32. ``exercise.py`` (see
+# numbers by the scales of their blocks of 128 columns. The result is in fp32. ``exercise.pyz`` (see
 # *Exercises*) checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 09-blocks mine.py
+#    $ python exercise.pyz 09-blocks mine.py
 #    Not yet. dequantize_blocks((1, 1), (1, 1)): elements that no program has written
 #      kernel:   kernel
 #      tensor:   `out_ptr`: 1 of 1 element have never been written; the first is at (0, 0)

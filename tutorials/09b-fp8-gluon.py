@@ -82,7 +82,9 @@ fig.legend(loc="outside lower center", ncols=3, frameon=False)
 plt.show()
 
 # %%
-# In Triton all warps do the same. **Gluon** is a lower-level language that comes with it. You
+# In a Triton kernel you write what a program does, not what each of its warps does. The compiler
+# can split a loop among warps (``tl.range(…, warp_specialize=True)``), but you cannot say how.
+# **Gluon** is a lower-level language that comes with it. You
 # allocate shared memory, say which thread holds which element (a **layout**), start loads and
 # products, and wait for them.
 #
@@ -194,11 +196,11 @@ if IS_HOPPER:
 
 # %%
 # **Try it** *(medium, 40 minutes)*. Write ``row_sums(x)`` with roles: one warp loads, and four
-# warps add. ``exercise.py`` (see *Exercises*) checks it on a Hopper GPU:
+# warps add. ``exercise.pyz`` (see *Exercises*) checks it on a Hopper GPU:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 09b-row-sums mine.py
+#    $ python exercise.pyz 09b-row-sums mine.py
 #    09b-row-sums needs a Hopper GPU of NVIDIA, since no interpreter executes Gluon: add --gpu.
 #
 # If the producer waits for the wrong parity of ``empty``, it overwrites tiles that nobody has read,

@@ -75,12 +75,12 @@ def loss_kernel(x_ptr, target_ptr, loss_ptr, stride, V, ignore_index, BLOCK: tl.
 #   count, such as padding.
 #
 # **Try it** *(easy, 15 minutes)*. Write ``target_probabilities(logits, targets)``, which returns
-# the probability of each target, and 0 where the target is −100. ``exercise.py`` (see *Exercises*)
+# the probability of each target, and 0 where the target is −100. ``exercise.pyz`` (see *Exercises*)
 # checks it. This answer loads a logit for the target −100, too:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 10-probability mine.py
+#    $ python exercise.pyz 10-probability mine.py
 #    Not yet. target_probabilities((1, 5), (1,)): out of bounds: a load
 #      kernel:   kernel, mine.py line 18 `p = tl.exp(tl.load(x_ptr + target) - m) / s`
 #      program:  0, in a grid of 1

@@ -257,11 +257,11 @@ print("linear_cross_entropy agrees with float64")
 #
 # **Try it** *(easy, 20 minutes)*. Keep the gradient of the weight in fp32 between the pieces, and
 # round it once. ``gradients_in_fp32(x, weight, targets, piece)`` returns the mean loss and both
-# gradients. ``exercise.py`` (see *Exercises*) checks it:
+# gradients. ``exercise.pyz`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 10b-fp32-sum mine.py
+#    $ python exercise.pyz 10b-fp32-sum mine.py
 #
 # The table shows the error of the weight's gradient against float64, in one piece and in several.
 # The layer has 8192 tokens and is small enough for float64.

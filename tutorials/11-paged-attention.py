@@ -75,11 +75,11 @@ def page_kernel(
 # Tokens past the length are not loaded, so the rest of the last page may hold anything, even NaN.
 #
 # **Try it** *(easy, 10 minutes)*. Write ``last_keys(k_pages, page_table, lengths)``, which returns
-# the key of the last token of each sequence, [batch, heads, d]. ``exercise.py`` checks it:
+# the key of the last token of each sequence, [batch, heads, d]. ``exercise.pyz`` checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 11-last-key mine.py
+#    $ python exercise.pyz 11-last-key mine.py
 #    Not yet. last_keys((3, 16, 1, 16), (1, 1), (1,)): out of bounds: a load
 #      kernel:   kernel, mine.py line 9 `page = tl.load(table_ptr + sequence * most + n // PAGE)`
 #      program:  0, in a grid of 1

@@ -163,12 +163,12 @@ def first_kernel(
 
 # %%
 # **Try it** *(easy, 10 minutes)*. Write ``unpack_words(words)``, a kernel that unpacks each row of
-# a matrix of int16 words as ``unpack_group`` does, to int8. ``exercise.py`` (see *Exercises*)
+# a matrix of int16 words as ``unpack_group`` does, to int8. ``exercise.pyz`` (see *Exercises*)
 # checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 12-unpack mine.py
+#    $ python exercise.pyz 12-unpack mine.py
 #    Not yet. unpack_words((1, 1)): 4 of 4 elements are wrong. The first is at (0, 0): -84 in place
 #    of 12.
 #

@@ -144,11 +144,11 @@ draw_keys([-8.0, -2.0, -1.0, -0.25, 0.25, 1.0, 2.0, 8.0])
 #
 # **Try it** *(easy, 15 minutes)*. Write ``share_above(x, thresholds)`` for *T* = 1: add up the
 # weights from a row's threshold on, and divide by the sum of all weights of the row.
-# ``exercise.py`` (see *Exercises*) checks it:
+# ``exercise.pyz`` (see *Exercises*) checks it:
 #
 # .. code-block:: console
 #
-#    $ python exercise.py 13-share mine.py
+#    $ python exercise.pyz 13-share mine.py
 #    Not yet. share_above((5, 7), (5,)): an undefined value
 #      kernel:   kernel, mine.py line 11 `tl.store(out_ptr + row, share)`
 #      program:  0, in a grid of 5

@@ -2,7 +2,7 @@ r"""
 A small transformer
 ===================
 
-You train a language model of :measured:`parameters` million parameters with the kernels of the
+You train a language model of some eleven million parameters with the kernels of the
 lessons. It learns Python's documentation byte by byte, at :measured:`faster` times the speed of
 PyTorch's eager mode. You need :doc:`05-layer-norm`, :doc:`06b-attention-backward` and
 :doc:`10-cross-entropy`.
@@ -530,7 +530,7 @@ else:
 # %%
 # With gradients in parts, a step has :measured:`gain` times the speed of our first one, and
 # :measured:`faster` times that of PyTorch's eager mode. It has :measured:`compiled` times the speed
-# of ``torch.compile``, which also fuses the additions to *x* and the copies around attention.
+# of ``torch.compile``.
 #
 # **The curves are single runs**; a dot is the mean of 50 steps. The models begin alike and see the
 # same batches. After equal steps only rounding separates them, so the fastest one gets furthest.

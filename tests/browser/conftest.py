@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from gallery_recorder.publish import publish, versions
-from tests.fixtures import chromium, fixture_site
+from tests.fixtures import chromium
+from tests.fixtures.served import served
 
 #: Milliseconds that a busy machine may need.
 PATIENCE = 60_000
@@ -55,7 +56,7 @@ def _rename(build: Path, old: str, new: str) -> None:
 @pytest.fixture(scope="session")
 def address(published: Path) -> Iterator[str]:
     """The address of the site's root."""
-    with fixture_site.served(published) as root:
+    with served(published) as root:
         yield root
 
 

@@ -1,8 +1,11 @@
 """What a reader presses: search, slider, folds, copy buttons."""
 
+import io
+import zipfile
+
 from playwright.sync_api import Page, expect
 
-from tests.fixtures.waiting import wait_for
+from gallery_recorder.testing.waiting import wait_for
 
 GALLERY = "stable/getting-started/tutorials"
 FIRST = f"{GALLERY}/01-vector-add.html"
@@ -56,10 +59,13 @@ def test_the_calculator_agrees_with_the_table_of_recorded_kernels(page: Page, ad
 def test_an_exercise_names_its_check_and_folds_its_hints(page: Page, address: str) -> None:
     page.goto(f"{address}{FIRST}")
     exercises = page.locator("#exercises")
-    check = exercises.get_by_role("link", name="exercise.py")
+    check = exercises.get_by_role("link", name="exercise.pyz")
     answer = page.request.get(page.evaluate("a => a.href", check.element_handle()))
     command = exercises.locator("li .exercise-check code").first.inner_text()
-    assert f'"{command.split()[2]}"' in answer.text()  # python exercise.py NAME mine.py
+    _, file, name, _ = command.split()  # python exercise.pyz NAME mine.py
+    assert file == "exercise.pyz"
+    with zipfile.ZipFile(io.BytesIO(answer.body())) as archive:
+        assert f'"{name}"' in archive.read("exercises/table.py").decode()
     hint = exercises.locator(".gallery-fold-hint").first
     expect(hint.locator("p")).to_be_hidden()
     hint.locator("summary").click()

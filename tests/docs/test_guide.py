@@ -10,7 +10,7 @@ import pytest
 from docs.figures import guide, lessons
 from docs.figures.drawing import WIDTH
 from docs.figures.lessons import PHILOX
-from tests.fixtures.forked import execute
+from tests.fixtures.readers import execute
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "programming-guide"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.fixtures.forked import execute
+from tests.fixtures.readers import execute
 
 PAGE = Path(__file__).parents[2] / "docs" / "python-api" / "semantics.rst"
 

@@ -105,6 +105,8 @@ def test_edit_links_lead_to_sources(site: Path) -> None:
             assert (ROOT / address.split("/edit/main/")[1]).is_file(), page
     first = links(site / "getting-started/tutorials/01-vector-add.html", "wy-breadcrumbs-aside")
     assert first["Edit"].endswith("/edit/main/tutorials/01-vector-add.py")
+    engine = links(site / "engine.html", "wy-breadcrumbs-aside")
+    assert engine["Edit"].endswith("/edit/main/packages/gallery-recorder/docs/engine.rst")
 
 
 @every_script

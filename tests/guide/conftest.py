@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures import forked
+from tests.fixtures import readers
 from tests.tutorials.conftest import reproducible, tutorial
 
 __all__ = ["reproducible", "tutorial"]
@@ -24,7 +24,7 @@ def quick_checker(monkeypatch: pytest.MonkeyPatch) -> None:
             return run(command, **options)
         (place,) = places
         folder = Path(options.get("cwd", "."))
-        done = forked.check(folder, Path(words[place]), *words[place + 1 :])
+        done = readers.check(folder, Path(words[place]), *words[place + 1 :])
         return subprocess.CompletedProcess(command, done.returncode, done.stdout + done.stderr, "")
 
     monkeypatch.setattr(subprocess, "run", copied)

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.fixtures import fixture_gallery
+from tests.fixtures import site_gallery
 from triton_site.references import REFERENCE_DEVICES, SOFTWARE
 
 DEVICE = REFERENCE_DEVICES[0]
@@ -21,8 +21,8 @@ DEVICE = REFERENCE_DEVICES[0]
     ],
 )
 def test_a_cell_shows_what_another_release_printed(tmp_path, name, release, says):
-    extensions = (*fixture_gallery.EXTENSIONS, "triton_site.numbers.other_output")
-    root = fixture_gallery.make_gallery(tmp_path / "gallery", ("01-first",), extensions=extensions)
+    extensions = (*site_gallery.EXTENSIONS, "triton_site.numbers.other_output")
+    root = site_gallery.make_gallery(tmp_path / "gallery", ("01-first",), extensions=extensions)
     with (root / "conf.py").open("a") as conf:
         conf.write("gallery_others = True\n")
     script = root / "tutorials" / "01-first.py"
@@ -31,13 +31,13 @@ def test_a_cell_shows_what_another_release_printed(tmp_path, name, release, says
     )
     script.write_text(f"{text}\n# %%\n# .. output-of:: {name}\n#    :release: {release}\n")
     for variant, software in (("old", "3.6.0"), ("new", "3.9.0")):
-        folder = fixture_gallery.make_recording(root, "01-first", f"{DEVICE}/{variant}")
-        fixture_gallery.change(folder, probes={SOFTWARE: {"triton": software}})
+        folder = site_gallery.make_recording(root, "01-first", f"{DEVICE}/{variant}")
+        site_gallery.change(folder, probes={SOFTWARE: {"triton": software}})
     if says is subprocess.CalledProcessError:
         with pytest.raises(says):
-            fixture_gallery.render(root)
+            site_gallery.render(root)
         return
-    fixture_gallery.render(root)
+    site_gallery.render(root)
     page = BeautifulSoup((root / "build/html/tutorials/01-first.html").read_text(), "lxml")
     captions = page.select(".output-of")
     assert len(captions) == (says is not None)

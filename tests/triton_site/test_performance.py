@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fixtures import fixture_gallery
+from tests.fixtures import site_gallery
 from triton_site.numbers.performance import (
     Comparison,
     above_ceilings,
@@ -84,8 +84,8 @@ def test_sizes_are_words_and_powers(sizes, words):
 
 def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
     evil = '`a <javascript:alert(1)>`__ |x| **b** <script>alert("c")</script> :raw-html:`d`'
-    root = fixture_gallery.make_gallery(tmp_path / "gallery")
-    (root / "docs" / "index.rst").write_text(fixture_gallery.INDEX + "\n.. gallery-performance::\n")
+    root = site_gallery.make_gallery(tmp_path / "gallery")
+    (root / "docs" / "index.rst").write_text(site_gallery.INDEX + "\n.. gallery-performance::\n")
     quoted = evil.replace('"', '""')
     speed = "size,provider,unit,median,p20,p80\n" + "".join(
         f"{size},{provider},GB/s,{rate},1,3\n"
@@ -95,10 +95,10 @@ def test_the_page_shows_recordings_of_gpus_as_text(tmp_path):
             *(("copy", 2.9), ("read", 1)),  # what is exceeded by far is no limit
         )
     )
-    fixture_gallery.make_recording(root, "02-second", "interpreter")
-    folder = fixture_gallery.make_recording(root, "01-first", speed=speed)
-    fixture_gallery.change(folder, title=f"Title {evil}")
-    fixture_gallery.render(root)
+    site_gallery.make_recording(root, "02-second", "interpreter")
+    folder = site_gallery.make_recording(root, "01-first", speed=speed)
+    site_gallery.change(folder, title=f"Title {evil}")
+    site_gallery.render(root)
     page = (root / "build" / "html" / "index.html").read_text()
     assert "<script>alert" not in page
     assert "javascript:alert" not in page.replace("&lt;javascript:alert", "")

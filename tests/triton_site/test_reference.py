@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.forked import sphinx
+from gallery_recorder.testing.processes import sphinx
 from triton_site.kernels import api
 from triton_site.kernels.api import Entry, Member, Overload
 

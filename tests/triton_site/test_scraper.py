@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from tests.fixtures.gallery import Gallery
+from gallery_recorder.testing.projects import Gallery
 
 SCRIPTS = {
     "figures": """
@@ -55,7 +55,7 @@ def test_a_figure_is_the_smaller_of_svg_and_png_with_its_titles_as_text(gallery)
         # many points: PNG is smaller
         ("images/sphx_glr_figures_002.svg", "images/sphx_glr_figures_003.png"),
     ]
-    (image,) = made.blocks[1].figures[0].images
+    (image,) = made.blocks[1].figures[0].items
     assert (image.file, image.alt) == made.blocks[1].images + ("Both, Left side, Right",)
     assert (image.options["width"], image.options["height"]) == ("480", "288")
     folder = gallery.recorded / "figures"

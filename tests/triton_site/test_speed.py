@@ -2,8 +2,15 @@
 
 import pytest
 
-from tests.fixtures.pair import make  # noqa: F401
+from gallery_recorder.testing.recordings import save_made_up
 from triton_site.numbers import speed
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make a recording in the folder *version* of recordings."""
+    return lambda version, *given, **changes: save_made_up(tmp_path / version, *given, **changes)
+
 
 HEAD = "M,N,provider,unit,median,p20,p80\n"
 
@@ -33,13 +40,13 @@ def rows(provider, values, unit="GB/s", spread=0.01):
         (rows("triton", [100]), rows("triton", [100, 1]) + rows("new", [1]), False),
     ],
 )
-def test_speed_is_lost_only_beyond_the_spread(make, old, new, lost):  # noqa: F811
+def test_speed_is_lost_only_beyond_the_spread(make, old, new, lost):
     before, after = make("a", {"b.csv": HEAD + old}), make("b", {"b.csv": HEAD + new})
     text, found = speed.compare_speed(before, after)
     assert found == lost == ("LOST" in text)
 
 
-def test_on_another_gpu_nothing_is_lost(make):  # noqa: F811
+def test_on_another_gpu_nothing_is_lost(make):
     before = make("old", {"b.csv": HEAD + rows("triton", [100])})
     after = make("new", {"b.csv": HEAD + rows("triton", [40])}, device="NVIDIA A100")
     text, lost = speed.compare_speed(before, after)
@@ -49,7 +56,7 @@ def test_on_another_gpu_nothing_is_lost(make):  # noqa: F811
 
 
 @pytest.mark.parametrize(("value", "returned"), [(100, 0), (50, 1)])
-def test_the_command_fails_if_speed_is_lost(make, value, returned, capsys):  # noqa: F811
+def test_the_command_fails_if_speed_is_lost(make, value, returned, capsys):
     before = make("old", {"b.csv": HEAD + rows("triton", [100])})
     after = make("new", {"b.csv": HEAD + rows("triton", [value])})
     assert speed.main([str(before), str(after)]) == returned

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.fixtures.forked import execute
 from tests.fixtures.reach import reaches
+from tests.fixtures.readers import execute
 from tests.galleries import FILES
 
 MAIN = [name for name, file in FILES.items() if file.path.parent.name == "tutorials"]

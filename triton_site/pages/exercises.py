@@ -4,17 +4,17 @@ An exercise is an item of the list under the heading *Exercises*. Its link to a 
 ``solutions/`` names it; that link gets a line of its own, behind the hints. An exercise without
 such a page is known by its function, and the check's own function is its solution.
 
-``tutorials/shared/practice`` checks answers. :func:`write_checker` assembles it into one file,
-which ``html_static_path`` puts into the site.
+The folder ``exercises`` checks answers. :func:`write_checker` makes one file of it, which
+``html_static_path`` puts into the site.
 """
 
 from __future__ import annotations
 
 import ast
-import base64
-import json
 import re
-import zlib
+import shutil
+import tempfile
+import zipapp
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from triton_site.pages.cells import functions, page_of
 from triton_site.pages.folds import Fold
 
 #: The checks, below the folder of ``conf.py``.
-TABLE = Path("tutorials/shared/practice/exercises.py")
+TABLE = Path("exercises/table.py")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _add(app: Sphinx, doctree: nodes.document) -> None:
             fold += nodes.literal_block(code, code, language="python")
             item += fold
     if checked:
-        uri = f"{'../' * docname.count('/')}_static/exercise.py"
+        uri = f"{'../' * docname.count('/')}_static/exercise.pyz"
         section.insert(1, _how_to_check(uri, all(exercise.gpu for exercise in checked)))
 
 
@@ -90,10 +90,10 @@ def _facts(item: nodes.list_item, exercise: Exercise) -> list[nodes.Node]:
 def _command(name: str, exercise: Exercise) -> nodes.paragraph:
     text = nodes.paragraph("", "Check yours: ", classes=["exercise-check"])
     if exercise.gpu:
-        text += nodes.literal("", f"python exercise.py {name} mine.py --gpu")
+        text += nodes.literal("", f"python exercise.pyz {name} mine.py --gpu")
         text += nodes.Text(f", on {exercise.gpu}")
     else:
-        text += nodes.literal("", f"python exercise.py {name} mine.py")
+        text += nodes.literal("", f"python exercise.pyz {name} mine.py")
     return text
 
 
@@ -141,7 +141,7 @@ def _source(app: Sphinx, function: str) -> str:
 def _how_to_check(uri: str, needs_gpu: bool) -> nodes.paragraph:
     text = nodes.paragraph("", "Save your answer as ", classes=["exercise-check"])
     text += [nodes.literal("", "mine.py"), nodes.Text(" and download ")]
-    text += nodes.reference("", "exercise.py", refuri=uri, internal=True)
+    text += nodes.reference("", "exercise.pyz", refuri=uri, internal=True)
     text += nodes.Text(
         ", which checks it on the GPU: it names wrong elements, and times yours beside ours."
         if needs_gpu
@@ -170,28 +170,51 @@ def read_table(code: str) -> dict[str, Exercise]:
     return found
 
 
-def write_checker(tutorials: Path, target: Path) -> Path:
-    """Assemble the checker into the one file *target*, with our solutions, and return that."""
-    shared, solutions = tutorials / "shared", tutorials / "solutions"
+def write_checker(root: Path, target: Path) -> Path:
+    """Write the file that checks exercises, ``exercise.pyz``, and return its path, *target*.
+
+    It is a zip of Python's standard library (:mod:`zipapp`): the package triton_watch, the folder
+    ``exercises`` and our solutions, which the command times beside the reader's. ``exercise.py``
+    beside it, its name until version 3, has the same bytes: Python executes them under any name.
+
+    Args:
+        root: The folder of ``conf.py``.
+        target: The file to write. It is written only if its content differs.
+    """
+    parts = {"triton_watch": root / "packages/triton-watch/src/triton_watch"}
+    parts["exercises"] = root / "exercises"
+    tutorials = root / "tutorials"
     stamp = target.with_name(f"{target.name}.stamp")
-    state = files.digest(files.times([shared, solutions, Path(__file__).parent]))
+    sources = [*parts.values(), tutorials / "shared", tutorials / "solutions"]
+    state = files.digest(files.times([*sources, Path(__file__).parent]))
     if stamp.is_file() and target.is_file() and stamp.read_text() == state:
         return target
-    code = assemble_script((shared / "exercise.py").read_text(encoding="utf-8"), shared)
-    texts = {}
-    for name, exercise in read_table((shared / "practice/exercises.py").read_text()).items():
-        script = solutions / f"{name}.py"
-        if script.is_file():
-            text = assemble_script(script.read_text(encoding="utf-8"), shared)
-            texts[name] = needed(text, exercise.function)
-    packed = base64.b85encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()
-    lines = "\n".join(f'    "{packed[i : i + 92]}"' for i in range(0, len(packed), 92))
-    code = code.replace('SOLUTIONS = ""', f"SOLUTIONS = (\n{lines}\n)")
-    if not target.is_file() or target.read_text(encoding="utf-8") != code:
+    with tempfile.TemporaryDirectory() as folder:
+        inside = Path(folder)
+        for name, source in parts.items():
+            shutil.copytree(source, inside / name, ignore=shutil.ignore_patterns("__pycache__"))
+        _write_solutions(root, inside / "exercises/solutions")
+        # zipapp's own start forgets the exit status.
+        (inside / "__main__.py").write_text(
+            "import sys\n\nfrom exercises.command import main\n\nsys.exit(main())\n"
+        )
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(code, encoding="utf-8")
+        zipapp.create_archive(inside, target, compressed=True)
+    shutil.copyfile(target, target.with_name("exercise.py"))
     stamp.write_text(state)
     return target
+
+
+def _write_solutions(root: Path, folder: Path) -> None:
+    """Write each solution's function, with what it needs, to a file in *folder*."""
+    folder.mkdir()
+    table = read_table((root / TABLE).read_text(encoding="utf-8"))
+    shared = root / "tutorials/shared"
+    for name, exercise in table.items():
+        script = root / "tutorials/solutions" / f"{name}.py"
+        if script.is_file():
+            text = assemble_script(script.read_text(encoding="utf-8"), shared)
+            (folder / f"{name}.py").write_text(needed(text, exercise.function), encoding="utf-8")
 
 
 def needed(code: str, name: str) -> str:

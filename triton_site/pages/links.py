@@ -76,4 +76,7 @@ def source_of(app: Sphinx, docname: str) -> Path:
             if script.name == "index":
                 return script.with_name("GALLERY_HEADER.rst")
             return script.with_name(f"{script.name}.py")
+    edited = app.env.metadata[docname].get("edit")  # of a page that includes another file
+    if edited:
+        return Path(app.confdir, edited)
     return Path(app.env.doc2path(docname))

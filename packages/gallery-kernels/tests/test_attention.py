@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import gallery_kernels
 from gallery_kernels import attention as call
@@ -142,6 +143,19 @@ def test_a_compiled_function_has_the_strides_that_it_was_told(view):
         torch.autograd.grad(found, inputs, g), torch.autograd.grad(right, inputs, g), strict=True
     )
     assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_other_sizes_are_not_compiled_anew():
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    for queries, keys in ((20, 30), (33, 47), (64, 21), (7, 9)):
+        inputs = [x.requires_grad_() for x in heads(1, 2, 1, queries, keys, 16)]
+        o, right = compiled(*inputs), call(*inputs)
+        assert torch.equal(o, right)
+        pairs = zip(*[torch.autograd.grad(y.sum(), inputs) for y in (o, right)], strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert counter.frame_count <= 2
 
 
 def test_a_saved_tensor_that_comes_back_with_other_strides():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 from torch.testing import assert_close
 
@@ -165,6 +166,21 @@ def test_the_same_bits_every_time(norm):
         gradients = torch.autograd.grad(y, leaves, g, allow_unused=True)
         results.append([y, *[t for t in gradients if t is not None]])
     assert all(torch.equal(a, b) for r in results for a, b in zip(r, results[0], strict=True))
+
+
+@both_norms
+def test_other_sizes_are_not_compiled_anew(norm):
+    """From the second size on, they are symbols, also in the statistics of the rows."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(call, backend=counter, fullgraph=True)
+    parameters = torch.randn(2, 48)
+    for rows in (20, 33, 47, 64, 7):
+        x = torch.randn(2, rows, 48, requires_grad=True)
+        y, right = compiled(norm, x, *parameters), call(norm, x, *parameters)
+        assert torch.equal(y, right)
+        assert torch.equal(*[torch.autograd.grad(t.sum(), x)[0] for t in (y, right)])
+    assert counter.frame_count <= 2
 
 
 @both_norms

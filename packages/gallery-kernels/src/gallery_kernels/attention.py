@@ -271,8 +271,10 @@ def tile_for(kernel: Any, q: torch.Tensor, keys: int) -> Tile:
     """Return the tile that was fastest on H100 and H200, made smaller where it does not fit."""
     limits = limits_of(q.device)
     head = padded(q.shape[3])
-    if q.dtype == torch.float32:  # for accuracy, not for speed
-        tile = Tile(64, 32, warps=8 if head == 256 else 4, stages=1)
+    if q.dtype == torch.float32 and head == 256:  # larger tiles do not fit in registers
+        tile = Tile(32, 32, warps=8, stages=1)
+    elif q.dtype == torch.float32:  # for accuracy, not for speed
+        tile = Tile(64, 32, warps=4, stages=1)
     elif kernel is attention_kernel:
         tile = tile_of_forward(head, keys, limits)
     elif kernel is query_gradient_kernel:

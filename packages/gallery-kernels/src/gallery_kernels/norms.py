@@ -5,6 +5,7 @@ few programs adds up its rows in order, and a second kernel adds up their sums. 
 the same bits.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -407,7 +408,8 @@ def _compute_backward(
 
 def _empty_statistics(x: torch.Tensor, has_bias: bool) -> torch.Tensor:
     count = 2 if has_bias else 1
-    return x.new_empty((count, x.shape[:-1].numel()), dtype=torch.float32)
+    rows = math.prod(x.shape[:-1])  # numel() would make a number of symbols
+    return x.new_empty((count, rows), dtype=torch.float32)
 
 
 def _describe(
