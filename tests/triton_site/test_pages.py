@@ -34,7 +34,7 @@ def test_the_guide_lists_every_chapter_with_what_it_is_about(site):
     written = {"chapter-1/gpu", "chapter-1/introduction", "chapter-2/related-work"}
     chapters = written | scripts
     assert list(listed) == [f"{name}.html" for name in sorted(chapters)]
-    assert all(len(text.split()) > 5 for text in listed.values())
+    assert all(len(text.split()) > 3 for text in listed.values())
     assert not [text for text in listed.values() if "Recorded " in text or "2019" in text]
 
 
@@ -152,7 +152,7 @@ def test_each_page_has_its_code_and_no_markup_in_markdown(site):
         assert not re.search(r"^\.\. |:(doc|ref|math|term):`|\{#|<div|<details", prose, re.M), page
     reference = (site / "python-api/triton.testing.md").read_text(encoding="utf-8")
     assert "**`triton.testing.do_bench(fn, warmup=25, rep=100" in reference
-    listed = re.findall(r"^- \[.+?\]\((\S+)\)$", (site / "llms.txt").read_text(), re.M)
+    listed = re.findall(r"^- \[.+?\]\((\S+?)\)", (site / "llms.txt").read_text(), re.M)
     assert len(listed) > 50
     assert all((site / address.partition("/stable/")[2]).is_file() for address in listed)
 
