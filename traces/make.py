@@ -139,19 +139,21 @@ def trace(function, kernels):
         result = function(kernels)
     launches = [result.data()] if isinstance(result, Scene) else recorder.data()["launches"]
     for launch in launches:
-        _number_lines_from_1(launch)
+        _show_as_page(launch)
     caption = " ".join(function.__doc__.split())
     return {"caption": caption, "launches": launches}
 
 
-def _number_lines_from_1(launch):
-    """Number the lines of each function from 1: the page shows no numbers of the file."""
+def _show_as_page(launch):
+    """Show the code as the page does: lines are numbered from 1, and have no marks."""
     for program in launch["programs"]:
         for step in program["steps"]:
             if "line" in step:
                 step["line"] -= launch["functions"][step.get("function", 0)]["first"] - 1
     for function in launch["functions"]:
         function["first"] = 1
+        # The page's mark of a key line is none for a reader of the trace.
+        function["source"] = [line.removesuffix("# <-").rstrip() for line in function["source"]]
     launch["launched"] = ""
 
 

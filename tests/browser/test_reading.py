@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
@@ -99,7 +100,15 @@ def test_copy_buttons_copy_code_without_prompts(page: Page, address: str) -> Non
 
 
 def test_a_trace_shows_what_a_program_loads(page: Page, address: str) -> None:
-    page.goto(f"{address}{FIRST}")
+    step_through_the_first_trace(page, f"{address}{FIRST}")
+
+
+def test_a_trace_opens_from_a_disk_too(page: Page, site: Path) -> None:
+    step_through_the_first_trace(page, (site / FIRST.removeprefix("stable/")).as_uri())
+
+
+def step_through_the_first_trace(page: Page, address: str) -> None:
+    page.goto(address)
     player = page.locator("triton-trace").first
     player.scroll_into_view_if_needed()
     player.get_by_role("slider", name="Program").fill("1")

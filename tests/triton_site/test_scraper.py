@@ -57,7 +57,7 @@ def test_a_figure_is_the_smaller_of_svg_and_png_with_its_titles_as_text(gallery)
     ]
     (image,) = made.blocks[1].figures[0].items
     assert (image.file, image.alt) == made.blocks[1].images + ("Both, Left side, Right",)
-    assert (image.options["width"], image.options["height"]) == ("480", "288")
+    assert (image.width, image.height) == ("480", "288")
     folder = gallery.recorded / "figures"
     assert Image.open(folder / "images/sphx_glr_figures_003.png").size == (450, 300)
     assert "<dc:date>" not in (folder / "images/sphx_glr_figures_002.svg").read_text()

@@ -134,7 +134,11 @@ def _replace_images(app: Sphinx, doctree: nodes.document) -> None:
     settings = _settings_of(app.env, Path(app.confdir), page.script.name)
     if settings is None or settings.data not in page.recording.data:
         return
-    images = [i for i in doctree.findall(nodes.image) if i["alt"].startswith(settings.image)]
+    images = [
+        image
+        for image in doctree.findall(nodes.image)
+        if image.get("alt", "").startswith(settings.image)
+    ]
     if len(images) != 1:
         if not page.is_stale:
             logger.warning(

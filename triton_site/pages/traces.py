@@ -56,7 +56,7 @@ class TraceDirective(SphinxDirective):
 
 def _open(translator: Any, node: TracePlayer) -> None:
     up = "../" * translator.builder.current_docname.count("/")
-    source = f"{up}_static/traces/{node['file']}"
+    source = f"{up}_static/traces/{_script_name(node['file'])}"
     player = f'<triton-trace src="{source}" name="{node["trace"]}"></triton-trace>'
     translator.body.append(f'<figure class="trace">{player}\n')
 
@@ -66,10 +66,18 @@ def _close(translator: Any, node: TracePlayer) -> None:
 
 
 def _copy_data(app: Sphinx, error: Exception | None) -> None:
-    """Copy the traces to the site's static files."""
+    """Write the traces as scripts, which a page that was opened from a disk can load."""
     if error is not None or app.builder.format != "html":
         return
     target = Path(app.outdir, "_static/traces")
     target.mkdir(parents=True, exist_ok=True)
     for file in (Path(app.confdir) / FOLDER).glob("*.trace.json"):
-        (target / file.name).write_bytes(file.read_bytes())
+        script = _script_name(file.name)
+        data = file.read_text(encoding="utf-8")
+        text = f"(globalThis.tritonTraces ??= {{}})[{json.dumps(script)}] = {data.rstrip()};\n"
+        (target / script).write_text(text, encoding="utf-8")
+
+
+def _script_name(file: str) -> str:
+    """The name of the script with the data of the *file* ``NAME.trace.json``."""
+    return file.removesuffix(".json") + ".js"

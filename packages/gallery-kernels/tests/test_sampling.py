@@ -51,12 +51,12 @@ def seeded(number):
 
 
 LOGITS = {
-    "normal": torch.randn(2, 701, generator=seeded(1)),
-    "peaked": 6 * torch.randn(2, 701, generator=seeded(2)),
-    "ties": torch.randn(2, 701, generator=seeded(3)).round(),
-    "equal": torch.zeros(2, 701),
-    "short": torch.randn(4, 5, generator=seeded(4)),
-    "one token": torch.randn(4, 1, generator=seeded(5)),
+    "normal": torch.randn(1, 301, generator=seeded(1)),
+    "peaked": 6 * torch.randn(1, 301, generator=seeded(2)),
+    "ties": torch.randn(1, 301, generator=seeded(3)).round(),
+    "equal": torch.zeros(1, 301),
+    "short": torch.randn(2, 5, generator=seeded(4)),
+    "one token": torch.randn(2, 1, generator=seeded(5)),
 }
 SETTINGS = [{}, {"top_p": 0.9}, {"top_k": 3}, {"top_k": 40, "top_p": 0.5}, {"top_p": 1e-9}]
 
@@ -159,8 +159,8 @@ def test_any_finite_temperature(one_program):
 @pytest.mark.parametrize("settings", SETTINGS[1:4])
 def test_sums_of_weights_have_no_order(one_program, settings):
     """Weights of many sizes, whose sum in fp64 depends on the order of the additions."""
-    logits = 9 * torch.randn(3, 901)
-    for order in (torch.arange(901), torch.randperm(901)):
+    logits = 9 * torch.randn(1, 401)
+    for order in (torch.arange(401), torch.randperm(401)):
         given = logits[:, order].contiguous()
         fast = sample(given, **settings, seed=5)
         assert torch.equal(fast, one_program(given, **settings, seed=5))

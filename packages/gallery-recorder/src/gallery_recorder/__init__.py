@@ -17,8 +17,9 @@ rooms, in the order of the data flow:
 
 from typing import Any
 
-#: The version, also in a checkout that is not installed; a test compares it with pyproject.toml.
-__version__ = "0.3.0"
+from gallery_recorder import version
+
+__version__ = version.VERSION
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gallery_recorder import console
+from gallery_recorder import console, temporary
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import galleries, reader
 from gallery_recorder.project.galleries import Project, Where
@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     atexit.register(gc.freeze)  # so that the end does not scan them either
     options = parser().parse_args(arguments)
     try:
+        temporary.remove_leftovers()
         return options.command(options)
     except RecorderError as error:
         return _complain(error, error.status)
@@ -139,6 +140,7 @@ def _transport(options: argparse.Namespace) -> int:
         root, repository = Path(plan.settings.recordings[0]), plan.top
         labels = {example.label for example in plan.examples}
         more["is_current"] = recording.current_among(plan.examples, Here.of(plan))
+    lock.remove_leftovers(root)
     try:
         if options.verb == "push":
             changes = transport.push(options.place, root, repository, labels, options.prune, **more)

@@ -1,5 +1,6 @@
 """Temporary folders of commands; the next command removes those of killed commands."""
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -21,15 +22,19 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         """Make the folder, and remove folders of killed commands."""
-        _remove_leftovers()
+        remove_leftovers()
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._lock = FileLock(self.path / _LOCK, thread_local=False)
         self._lock.acquire()
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder, its lock last: without it, the folder would not be cleaned up soon."""
+        with contextlib.suppress(FileNotFoundError):  # whoever used it has removed it
+            for path in self.path.iterdir():
+                if path.name != _LOCK:
+                    _remove(path)
         self._lock.release()
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
 
     def __enter__(self) -> Path:
         return self.path
@@ -43,14 +48,22 @@ class TemporaryFolder:
         self.close()
 
 
-def _remove_leftovers() -> None:
+def remove_leftovers() -> None:
+    """Remove folders of killed commands."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             is_left = _is_left(folder)
         except OSError:  # another user's, or another command has just removed it
             continue
         if is_left:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_left(folder: Path) -> bool:

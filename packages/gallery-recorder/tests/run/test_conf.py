@@ -132,7 +132,7 @@ def test_a_failure_is_kept_where_nothing_good_is_and_tried_again(tmp_path):
     assert (gallery.recorded / "c" / "recording.json").read_bytes() == good
     done = processes.sphinx(tmp_path, "-b", "html", "doc", "build")
     assert done.returncode != 0  # as where sphinx-gallery executes them
-    assert "Unexpected failing examples (2)" in done.stderr
+    assert "Unexpected failing examples (3)" in done.stderr
     for name, why in (("a", "ZeroDivisionError"), ("b", "status 3")):
         page = (tmp_path / "build" / "auto_examples" / f"{name}.html").read_text()
         assert "before" in page
@@ -140,7 +140,7 @@ def test_a_failure_is_kept_where_nothing_good_is_and_tried_again(tmp_path):
     only_warn = "-D", "sphinx_gallery_conf.only_warn_on_example_error=1"
     done = processes.sphinx(tmp_path, *only_warn, "-b", "html", "doc", "build")
     assert done.returncode == 0
-    assert "Unexpected failing examples (2)" in done.stderr
+    assert "Unexpected failing examples (3)" in done.stderr
     at_once = "-D", "abort_on_example_error=1"
     done = processes.sphinx(tmp_path, *at_once, "-b", "html", "doc", "build")
     assert done.returncode != 0

@@ -42,10 +42,13 @@ def gallery(tmp_path):
         "a",
         """
         import os
+        import subprocess
         from pathlib import Path
         import _helper
         from tools.part import PART
 
+        subprocess.run(["cp", "unused.txt", "by_program.txt"], check=True)
+        open("by_program.txt").close()
         os.chdir("data")
         print(_helper.value(), Path("table.csv").read_text())
         open("../made.txt", "w").write("made")
@@ -54,6 +57,7 @@ def gallery(tmp_path):
     )
     # Left over in the folder of an author who executed the example by hand.
     put(gallery.examples / "made.txt", "by hand")
+    put(gallery.examples / "by_program.txt", "by hand")
     return gallery.record_all()
 
 
@@ -107,11 +111,13 @@ def test_a_module_that_conf_py_has_imported_counts_and_extensions_and_probes_do_
     """
     gallery = Gallery(tmp_path, HELPERS, more)
     put(gallery.examples / "_early.py", "VALUE = 1\n")
+    put(gallery.examples / "_late.py", "import _early\n")
     put(gallery.examples / "_probe.py", "class seen:\n    pass\n")
     put(gallery.examples / "_extension.py", "def setup(app):\n    pass\n")
-    gallery.write("a", "import _early, _probe, _extension")
+    gallery.write("a", "import importlib, _probe, _extension\nimportlib.import_module('_late')")
     gallery.record_all()
-    assert [*gallery.load("a").inputs.modules] == ["../examples/_early.py"]
+    kept = gallery.load("a").inputs.modules
+    assert [*kept] == ["../examples/_early.py", "../examples/_late.py"]
     put(gallery.examples / "_early.py", "VALUE = 2\n")
     assert why(gallery) == ["../examples/_early.py has changed"]
 

@@ -2,7 +2,9 @@
 //
 // Its data is JSON, described in trace.py: in a <script type="application/json"> inside the element,
 // or in the file that its attribute "src" names, which is loaded when the element becomes visible. A
-// file with several traces has them in "traces"; the attribute "name" chooses one.
+// file with several traces has them in "traces"; the attribute "name" chooses one. The file may be a
+// script that puts the data into `tritonTraces` under its own name: a page that was opened from a
+// disk may load scripts, but no data.
 // Nothing else is fetched. Colors follow the page's color-scheme; a page may set the variables.
 "use strict";
 
@@ -10,6 +12,22 @@
   const MOST_COLUMNS = 64; // cells of a picture; a larger tensor has several elements in a cell
   const MOST_ROWS = 64;
   const SECONDS_A_STEP = 0.8;
+
+  async function dataOfFile(source) {
+    const answer = await fetch(source);
+    if (!answer.ok) throw new Error(answer.statusText);
+    return answer.json();
+  }
+
+  function dataOfScript(source) {
+    return new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = source;
+      script.onload = () => resolve(globalThis.tritonTraces[source.split("/").pop()]);
+      script.onerror = () => reject(new Error(`${source} is missing`));
+      document.head.append(script);
+    });
+  }
 
   const STYLE = `
     :host { display: block; color: var(--text, light-dark(#24313a, #d7dfe5)); font: 1rem/1.45 system-ui, sans-serif; }
@@ -97,7 +115,7 @@
     }
   }
 
-  function countIn(runs = []) {
+  function sizeOf(runs = []) {
     return runs.reduce((sum, [, count, times = 1]) => sum + count * times, 0);
   }
 
@@ -119,7 +137,7 @@
   }
 
   function inWords(runs, shape) {
-    const count = countIn(runs);
+    const count = sizeOf(runs);
     const first = placeOf(Math.min(...runs.map((run) => run[0])), shape);
     if (count === 1) return `1 element, ${first}`;
     return `${count} elements from ${first} to ${placeOf(lastIn(runs), shape)}`;
@@ -263,9 +281,8 @@
 
     async load() {
       try {
-        const answer = await fetch(this.getAttribute("src"));
-        if (!answer.ok) throw new Error(answer.statusText);
-        const data = await answer.json();
+        const source = this.getAttribute("src");
+        const data = await (source.endsWith(".js") ? dataOfScript(source) : dataOfFile(source));
         this.start(data.traces ? data.traces[this.getAttribute("name")] : data);
       } catch (error) {
         const text = `The trace could not be loaded (${error.message}).`;
@@ -508,7 +525,7 @@
         const where = step.line ? ` line ${step.line}` : " this step";
         let text = `Program ${name}, step ${this.step + 1}:${where} ${PAST[step.kind] || "touches"} ${what} of ${tensor.name}`;
         text += step.bytes ? `, ${step.bytes} bytes.` : ".";
-        if (step.masked) text += ` The mask leaves out ${countIn(step.masked)}.`;
+        if (step.masked) text += ` The mask leaves out ${sizeOf(step.masked)}.`;
         lines.push(make("p", {}, text));
         if (step.outside) lines.push(make("p", { class: "wrong" }, `Out of bounds: ${inWords(step.outside, tensor.shape)}.`));
       }
@@ -569,7 +586,7 @@
           const tensor = this.launch.tensors[step.tensor];
           const words = (runs) => (runs ? inWords(runs, tensor.shape) : "");
           const values = [i + 1, step.line || "", step.text || step.kind, tensor ? tensor.name : "",
-            words(step.elements), step.masked ? countIn(step.masked) : "", words(step.outside), step.bytes ?? ""];
+            words(step.elements), step.masked ? sizeOf(step.masked) : "", words(step.outside), step.bytes ?? ""];
           return make("tr", {}, ...values.map((value) => make("td", {}, String(value))));
         }));
         this.shownProgram = program;

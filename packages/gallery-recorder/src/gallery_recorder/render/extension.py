@@ -16,7 +16,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from gallery_recorder import __version__, seam
+from gallery_recorder import seam
 from gallery_recorder.errors import RecorderError
 from gallery_recorder.project import reader, settings
 from gallery_recorder.render import incremental, pages, replay, selection, variants
@@ -29,6 +29,7 @@ from gallery_recorder.render.domain import (
     write_marks,
 )
 from gallery_recorder.render.selection import Page
+from gallery_recorder.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     variants.setup(app)
     pages.setup(app)
     return {
-        "version": __version__,
+        "version": VERSION,
         "parallel_read_safe": True,
         "parallel_write_safe": True,
         "env_version": 5,

@@ -256,10 +256,12 @@ def record_of(made: Recording, facts: list[labels.Fact]) -> dict[str, str]:
     fields = {_NAMES.get(name, name.capitalize()): _text(value) for name, value in where.items()}
     fields |= {fact.name: fact.text for fact in facts}
     memory = made.run.peak_host_memory
+    imported = made.inputs.versions if made.inputs else {}
     return fields | {
         "Recorded": made.run.recorded,
         "Time": labels.readable_seconds(made.run.seconds) if made.timed else "not timed",
         "Peak host memory": labels.readable_bytes(memory) if memory else "",
+        "Imported": ", ".join(f"{name} {version}" for name, version in imported.items()),
         "Key of the code": made.key,
         "Files": ", ".join(made.files),
     }

@@ -1,5 +1,6 @@
 """The installed distributions that an example imports, such as ``numpy`` or ``scikit-learn``."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -21,7 +22,7 @@ def versions_of(modules: dict[str, str]) -> dict[str, str]:
             continue
         seen.add(place)
         owner = distribution_of(module, file)
-        if owner is not None:
+        if owner is not None and owner.name and owner.version:  # its metadata may be damaged
             found[owner.name] = owner.version
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
@@ -85,7 +86,10 @@ def editable_roots() -> dict[str, Distribution | None]:
             continue
         for path in sorted(Path(folder).glob("*.pth")):
             owner = _first(path.name)
-            for line in path.read_text(errors="replace").splitlines():
+            lines: list[str] = []
+            with contextlib.suppress(OSError):
+                lines = path.read_text(errors="replace").splitlines()
+            for line in lines:
                 if line and not line.startswith(("import ", "import\t", "#")):
                     found[os.path.realpath(os.path.join(folder, line))] = owner
     for name, module in list(sys.modules.items()):

@@ -8,11 +8,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from gallery_recorder import __version__
 from gallery_recorder.project.git import git
 from gallery_recorder.project.script import Script
 from gallery_recorder.run.protocol import Run
 from gallery_recorder.store.format import SCHEMA, Provenance, Recording
+from gallery_recorder.version import VERSION
 
 
 def now() -> str:
@@ -50,7 +50,7 @@ def prepare() -> None:
 def _versions() -> dict[str, str]:
     """The versions of the packages that execute examples."""
     versions = {name: metadata.version(name) for name in ("sphinx", "sphinx-gallery")}
-    return {"gallery-recorder": __version__, **versions}
+    return {"gallery-recorder": VERSION, **versions}
 
 
 @cache

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -259,7 +259,7 @@ class _Recorder:
         found = recording.of_script(script, example.expected_to_fail, self.roots, here=self.here)
         own = self._own(example, found)
         is_renamed = False
-        if own is None and not self.options.force:
+        if own is None and not self.options.force and self._has_orphans:
             is_renamed = moving.take_over(self.plan, self.roots, script, self.here)
         if is_renamed:
             found = recording.of_script(
@@ -282,6 +282,11 @@ class _Recorder:
             return Outcome(name, "current", why)
         self.last[example.path] = own.made.run.seconds if own and own.made else None
         return script
+
+    @cached_property
+    def _has_orphans(self) -> bool:
+        """Whether there are recordings of renamed examples; looked up once for all examples."""
+        return any(True for _ in moving.orphans(self.plan, self.roots))
 
     def _own(self, example: Example, found: list[Found]) -> Found | None:
         """The recording in *found* that a new one would replace."""

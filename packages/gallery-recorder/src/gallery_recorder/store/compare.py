@@ -83,6 +83,7 @@ def _outputs(folder: Path, made: Recording) -> dict[str, list[str]]:
     where = msgspec.to_builtins(made.provenance)
     for name in ("commit", "before", "after"):  # they differ in each run
         where.pop(name)
+    where["imported"] = made.inputs.versions if made.inputs else {}
     found = {"provenance": where, **made.probes}
     found |= {name: _content(folder / name, made.files[name]) for name in made.data}
     for block in made.blocks:

@@ -47,8 +47,8 @@ _InputName = Annotated[
     str,
     Meta(
         max_length=1000,
-        pattern=r"^(?:\.\./)*(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\]+"
-        r"(?:/(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\]+)*\Z",
+        pattern=r"^(?:\.\./)*(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\\ud800-\udfff]+"
+        r"(?:/(?!\.{1,2}(?:/|\Z))[^\x00-\x1f\x7f/\\\ud800-\udfff]+)*\Z",
     ),
 ]
 _Line = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f\x85\u2028\u2029]*\Z")]

@@ -71,13 +71,16 @@ def move(at: Location, folder: Path, script: Script) -> Location:
 
 def proposals(project: Project, roots: Iterable[Path], here: Here) -> dict[Path, tuple[str, str]]:
     """For the folder of each orphan, its old name and the example that it fits, if there is one."""
+    without = list(orphans(project, roots))
+    if not without:
+        return {}
     scripts: dict[str, list[Script]] = {}
     for example in project.executed:
         with contextlib.suppress(ScriptError):
             script = example.load()
             scripts.setdefault(script.key, []).append(script)
     found = {}
-    for _, at, made in orphans(project, roots):
+    for _, at, made in without:
         for script in scripts.get(made.key, []):
             is_free = not (of(at, script).folder / FILE_NAME).exists()
             if is_free and fits(script, made, here):
