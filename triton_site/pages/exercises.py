@@ -169,7 +169,7 @@ def _in_colab(address: str, name: str, exercise: Exercise) -> Fold:
         f"# Behind %%writefile mine.py in a cell of its own, your answer; then:\n"
         f"!python exercise.pyz {name} mine.py{gpu}"
     )
-    fold = Fold(summary="In a notebook, such as Colab", note="", kind="hint")
+    fold = Fold(summary="In a notebook, such as Colab", note="", kind="notebook")
     fold += nodes.literal_block(code, code, language="text")
     return fold
 

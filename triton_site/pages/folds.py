@@ -31,14 +31,14 @@ _OUTPUTS = ("sphx-glr-script-out", "sphx-glr-single-img", "sphx-glr-horizontal",
 
 
 #: Kinds of folds with an answer.
-_ANSWERS = ("hint", "predict", "solution")
+_ANSWERS = ("hint", "notebook", "predict", "solution")
 
 
 class Fold(nodes.General, nodes.Element):
     """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
 
     A fold is other code (kind code, with its number of ``lines``), or an answer that a reader opens
-    when it is wanted (hint, predict, solution, variants). A fold of the kinds difference and xray
+    when it is wanted (hint, notebook, predict, solution, variants). A fold of the kinds difference and xray
     becomes a tab of a panel, see :mod:`triton_site.kernels.kernel_panels`.
     """
 
