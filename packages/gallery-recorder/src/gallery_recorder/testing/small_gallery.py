@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gallery_recorder.store.format import (
     encode,
 )
 from gallery_recorder.testing import processes
+from gallery_recorder.testing.projects import Gallery
 from gallery_recorder.testing.recordings import made_up
 
 #: How the scraper of SVG figures shows a figure.
@@ -138,6 +140,20 @@ def facts(app, recording):
 SPEED = "size,provider,unit,median,p20,p80\n4,triton,GB/s,2,1,3\n"
 
 
+@dataclass
+class SmallGallery(Gallery):
+    """A project with folders as those of this site, whose theme and extensions a test chooses."""
+
+    theme: str = "basic"
+    extensions: Sequence[str] = EXTENSIONS
+
+    folders = (".", "docs", "tutorials")
+
+    def settings(self) -> str:
+        """The text of conf.py."""
+        return CONF.format(root=self.root, theme=self.theme, extensions=list(self.extensions))
+
+
 def make_gallery(
     root: Path,
     names: tuple[str, ...] = ("01-first", "02-second"),
@@ -149,19 +165,16 @@ def make_gallery(
 
     Each has two code cells, and as many more as *sections* says.
     """
-    (root / "tutorials").mkdir(parents=True)
-    (root / "docs").mkdir()
-    conf = CONF.format(root=root, theme=theme, extensions=list(extensions))
-    (root / "conf.py").write_text(conf)
+    made = SmallGallery(root, theme=theme, extensions=extensions)
     (root / "software_facts.py").write_text(SOFTWARE_FACTS)
-    (root / "docs" / "index.rst").write_text(INDEX)
-    (root / "docs" / "recordings.rst").write_text(RECORDINGS)
-    (root / "tutorials" / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
+    (made.source / "index.rst").write_text(INDEX)
+    (made.source / "recordings.rst").write_text(RECORDINGS)
+    (made.examples / "GALLERY_HEADER.rst").write_text("Tutorials\n=========\n")
     for number, name in enumerate(names):
         code = f"answer = 6 * {7 + number}\nanswer"
         more = "".join(SECTION.format(number=i) for i in range(1, sections + 1))
         text = TUTORIAL.format(code=code, sections=more)
-        (root / "tutorials" / f"{name}.py").write_text(text)
+        (made.examples / f"{name}.py").write_text(text)
     return root
 
 
