@@ -38,8 +38,8 @@ class Fold(nodes.General, nodes.Element):
     """Content below a ``summary`` that opens it; ``note`` follows the summary, ``kind`` is a class.
 
     A fold is other code (kind code, with its number of ``lines``), or an answer that a reader opens
-    when it is wanted (hint, notebook, predict, solution, variants). A fold of the kinds difference and xray
-    becomes a tab of a panel, see :mod:`triton_site.kernels.kernel_panels`.
+    when it is wanted (hint, notebook, predict, solution, variants). A fold of the kinds difference
+    and xray becomes a tab of a panel, see :mod:`triton_site.kernels.kernel_panels`.
     """
 
 
