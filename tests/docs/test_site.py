@@ -86,7 +86,7 @@ def test_links_lead_to_files_and_places_of_the_site(site: Path) -> None:
 
 def test_the_one_module_of_the_engine_that_others_may_import_is_documented() -> None:
     """Nothing that it offers is unused here, too: an offer is a promise."""
-    text = (ROOT / "docs" / "engine.rst").read_text(encoding="utf-8")
+    text = (ROOT / "packages/gallery-recorder/docs/engine.rst").read_text(encoding="utf-8")
     offered = {*api.__all__}
     assert {
         name for name in offered if re.search(rf"(``{name}``|\.{name}(\(\))?\n)", text)

@@ -66,7 +66,8 @@ def test_a_step_above_the_ceiling_of_its_table_is_told(tmp_path, monkeypatch):
         text = f".. steps:: copy\n   :unit: GB/s\n{option}\n   copy: itself\n   fast: cut"
         blocks = [SimpleNamespace(type="text", content=text)]
         script = SimpleNamespace(name="one", blocks=blocks)
-        return list(measured._above_steps(Recorded(tmp_path, None, script)))
+        content = SimpleNamespace(files={"b.csv": "0" * 64})
+        return list(measured._above_steps(Recorded(tmp_path, content, script)))
 
     assert said() == ["one: fast is above its ceiling, copy"]
     assert said("   :of: a library\n") == []

@@ -53,6 +53,7 @@ def recorded(folder: Path, setting: str = "", commit: str | None = None, **block
         SimpleNamespace(**facts | {"images": ("a.svg",)} | block),
     )
     content = SimpleNamespace(
+        files={"01-first-values.csv": "0" * 64},
         gallery="tutorials",
         name="01-first",
         key=script.key,

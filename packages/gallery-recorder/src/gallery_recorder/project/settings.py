@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()
     unrecorded: Literal["error", "warn", "no-output", "stale"] = "warn"
     others: bool = False
+    notebooks: Literal["outputs", "plain"] = "outputs"
     menus: Literal["sections", "titles"] = "sections"
     probes: tuple[str, ...] = ()
     environment: dict[Kind, dict[str, str]] = {}
@@ -63,7 +64,6 @@ class Settings(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...] = ()
     sources: dict[str, str] = {}
     refresh: tuple[str, ...] = ()
-    notebooks: Literal["outputs", "plain"] = "outputs"
 
     @property
     def reference(self) -> str | None:
