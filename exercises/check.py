@@ -67,7 +67,9 @@ def check(name, module, on_gpu=False, began=lambda: None, watch=None):
         watch.finish()
         if watch.faults:
             return f"{exercise.name} is right in the interpreter, but {watch.faults[0]}"
-    rules = f", and keeps {count_of(len(exercise.properties), 'rule')}" * bool(exercise.properties)
+    rules = ""
+    if exercise.properties:
+        rules = f", and keeps {count_of(len(exercise.properties), 'rule')}"
     print(f"{exercise.function} is right on {count_of(tried, 'input')}{rules}.")
     least = exercise.least(arguments, result) if launches else 0
     if least and not on_gpu:

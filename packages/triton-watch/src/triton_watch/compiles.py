@@ -341,7 +341,7 @@ def _compile(message):
         built = _Built(message["functions"])
         kernel = built.functions[message["kernel"]]
         arguments = {name: _argument(one) for name, one in message["arguments"].items()}
-    except Exception:
+    except Exception:  # what the reader's file needs is not here, so nothing is known of the kernel
         return UNKNOWN
     try:
         compiled = kernel.warmup(grid=(1,), **arguments, **message["options"])
@@ -354,7 +354,7 @@ def _compile(message):
         if "Unsupported function referenced" in text:
             return text, "", 0
         return UNKNOWN
-    except Exception:
+    except Exception:  # the compiler itself failed, which says nothing of the kernel
         return UNKNOWN
     shared = getattr(getattr(compiled, "metadata", None), "shared", 0)
     if shared > MOST_SHARED:

@@ -95,11 +95,14 @@ class Client:
         found = decode(self._answers.readline() or b'""', Project | str)  # type: ignore[arg-type]
         if isinstance(found, Project):
             return found
-        ended = f"{self.where.conf}/conf.py: ended its process with status"
-        cause = found or f"{ended} {process.wait()}"
+        message = found
+        if not message:
+            message = f"{self.where.conf}/conf.py: ended its process with status {process.wait()}"
         self._printed.seek(0)
-        last = clean(self._printed.read()).splitlines()[-15:]
-        raise ProjectError("\n".join([cause, *["It printed before:"] * bool(last), *last]))
+        printed = "\n".join(clean(self._printed.read()).splitlines()[-15:])
+        if printed:
+            message = f"{message}\nIt printed before:\n{printed}"
+        raise ProjectError(message)
 
     def fork(self, workspace: Workspace, descriptors: list[int]) -> str | None:
         """Start a supervisor with these *descriptors*; return None if started, else the reason.
